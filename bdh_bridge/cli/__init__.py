@@ -1,0 +1,73 @@
+"""``bdh-bridge`` and ``hermes bdh``: one parser definition for both.
+
+Every command group is a module of this package with ``add(commands)``, which adds its
+sub-parsers and sets ``func``, a function of the parsed arguments that returns the exit status.
+Command modules import what is heavy inside their functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from bdh_bridge import __version__
+from bdh_bridge.settings import Loaded, load
+
+#: Command groups, in the order in which ``--help`` lists them.
+GROUPS = ("spans", "outbox", "worker", "graph")
+
+
+class CommandError(Exception):
+    """A mistake of the user or of the surroundings: one sentence, no traceback, exit status 2."""
+
+
+def add_commands(parser: argparse.ArgumentParser) -> None:
+    """Give ``parser`` the options and commands; used by the console script and by Hermes."""
+    parser.add_argument("--home", type=Path, help="Hermes home (default: HERMES_HOME or ~/.hermes)")
+    parser.add_argument("--profile", help="Hermes profile below that home")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for group in GROUPS:
+        importlib.import_module(f"bdh_bridge.cli.{group}").add(commands)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the chosen command; turns what can go wrong into a sentence and a status."""
+    try:
+        return int(args.func(args) or 0)
+    except CommandError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # `bdh-bridge spans tail | head`: the reader has seen enough.
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def settings_of(args: argparse.Namespace) -> Loaded:
+    """The settings of the home that the arguments name; warnings go to stderr."""
+    try:
+        loaded = load(args.home, profile=args.profile)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    for warning in loaded.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return loaded
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="bdh-bridge", description="See and steer the bridge between Hermes and the BDH graph."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    add_commands(parser)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    return run(parser.parse_args(argv))
+
+
+Commands = Any  # argparse's sub-parsers action has no public type

@@ -1,0 +1,1 @@
+"""The Borgee platform adapter for Hermes Agent."""

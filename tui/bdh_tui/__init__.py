@@ -1,0 +1,1 @@
+"""bdh-bridge-tui: watch and steer the bridge from a terminal."""
