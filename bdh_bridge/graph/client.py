@@ -1,0 +1,253 @@
+"""The graph server over HTTP, each call under one hard deadline.
+
+Reads of the automatic path, the two tools and the command line go through here; automatic
+writes don't: the worker delivers them from the outbox.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bdh_bridge.deadline import BoundedCalls, Deadline, DeadlineExceededError
+from bdh_bridge.graph.models import QueryResult, parse_query
+
+if TYPE_CHECKING:
+    import httpx
+    from pydantic import SecretStr
+
+#: No answer of the graph is near this size; more is a wrong server or a hostile one.
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+MAX_GRAPH_BYTES = 64 * 1024 * 1024
+
+
+class GraphError(Exception):
+    """The graph gave no usable answer. ``kind`` is a low-cardinality code for spans."""
+
+    kind = "graph_error"
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class GraphUnreachableError(GraphError):
+    """Nothing was sent: refused, no such host, no route, TLS failed, connect timed out."""
+
+    kind = "unreachable"
+
+
+class GraphTimeoutError(GraphError):
+    """No full answer in time. The server may still work on the request."""
+
+    kind = "timeout"
+
+
+class GraphConnectionLostError(GraphError):
+    """The connection broke after the request may have arrived."""
+
+    kind = "connection_lost"
+
+
+class GraphUnauthorizedError(GraphError):
+    """401 or 403."""
+
+    kind = "unauthorized"
+
+
+class GraphVaultError(GraphError):
+    """The vault does not exist; ``available`` names those that do."""
+
+    kind = "unknown_vault"
+
+    def __init__(self, message: str, available: tuple[str, ...]) -> None:
+        super().__init__(message, status=400)
+        self.available = available
+
+
+class GraphStatusError(GraphError):
+    """Any other status than 200."""
+
+    kind = "http_error"
+
+
+class GraphAnswerError(GraphError):
+    """A 200 whose body is not what the API promises, or too large."""
+
+    kind = "bad_answer"
+
+
+class GraphClient:
+    """One server, one pool of kept connections, usable from any thread."""
+
+    def __init__(self, api_url: str, token: SecretStr, vault_id: str = "") -> None:
+        self.api_url = api_url
+        self.vault_id = vault_id
+        self._token = token
+        self._calls = BoundedCalls("bdh-graph")
+        self._lock = threading.Lock()
+        self._http: httpx.Client | None = None
+
+    def query(
+        self,
+        query: str,
+        *,
+        source: str,
+        timeout: float,
+        learn: bool | None = None,
+        respond: bool | None = None,
+        vault_id: str | None = None,
+        traceparent: str = "",
+    ) -> QueryResult:
+        """``POST /api/query``, one attempt within ``timeout`` seconds.
+
+        Raises: a :class:`GraphError`.
+        """
+        payload: dict[str, Any] = {"query": query, "source": source}
+        if learn is not None:
+            payload["learn"] = learn
+        if respond is not None:
+            payload["respond"] = respond
+        vault = self.vault_id if vault_id is None else vault_id
+        if vault:
+            payload["vault_id"] = vault
+        body = self._call("POST", "/api/query", timeout, payload, traceparent)
+        return parse_query(body)
+
+    def stats(self, *, timeout: float, vault_id: str | None = None, traceparent: str = "") -> Any:
+        """``GET /api/stats`` as the server gives it. Raises: a :class:`GraphError`."""
+        vault = self.vault_id if vault_id is None else vault_id
+        path = "/api/stats"
+        if vault:
+            from urllib.parse import quote
+
+            path += f"?vault_id={quote(vault, safe='')}"
+        return self._call("GET", path, timeout, None, traceparent)
+
+    def note_texts(self, *, timeout: float) -> dict[str, str]:
+        """The beginning of every note's text by note id, from ``GET /api/graph``.
+
+        Raises: a :class:`GraphError`.
+        """
+        body = self._call("GET", "/api/graph", timeout, None, "", MAX_GRAPH_BYTES)
+        nodes = body.get("nodes")
+        return {
+            str(node["id"]): node["text"]
+            for node in (nodes if isinstance(nodes, list) else [])
+            if isinstance(node, Mapping) and "id" in node and isinstance(node.get("text"), str)
+        }
+
+    def close(self) -> None:
+        with self._lock:
+            client, self._http = self._http, None
+        if client is not None:
+            client.close()
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        timeout: float,
+        payload: dict[str, Any] | None,
+        traceparent: str,
+        max_bytes: int = MAX_ANSWER_BYTES,
+    ) -> Mapping[str, Any]:
+        deadline = Deadline(timeout)
+        try:
+            return self._calls.run(
+                lambda: self._exchange(method, path, deadline, payload, traceparent, max_bytes),
+                deadline,
+            )
+        except DeadlineExceededError as error:
+            raise GraphTimeoutError(f"no answer within {timeout:g} s") from error
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        deadline: Deadline,
+        payload: dict[str, Any] | None,
+        traceparent: str,
+        max_bytes: int,
+    ) -> Mapping[str, Any]:
+        import httpx
+
+        headers = {"Accept": "application/json"}
+        if payload is not None:
+            headers["Content-Type"] = "application/json"
+        if traceparent:
+            headers["traceparent"] = traceparent
+        if token := self._token.get_secret_value():
+            headers["Authorization"] = f"Bearer {token}"
+        content = None if payload is None else encode(payload)
+        left = max(deadline.remaining, 0.001)
+        try:
+            with self._client().stream(
+                method,
+                self.api_url + path,
+                content=content,
+                headers=headers,
+                timeout=httpx.Timeout(left, connect=min(left, 2.0)),
+            ) as response:
+                chunks, size = [], 0
+                for chunk in response.iter_bytes():
+                    deadline.check()
+                    size += len(chunk)
+                    if size > max_bytes:
+                        raise GraphAnswerError(f"the answer is over {max_bytes} bytes")
+                    chunks.append(chunk)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
+            raise GraphUnreachableError(_describe(error)) from error
+        except httpx.TimeoutException as error:
+            raise GraphTimeoutError("no answer in time") from error
+        except httpx.HTTPError as error:
+            raise GraphConnectionLostError(_describe(error)) from error
+        return _checked(response.status_code, b"".join(chunks))
+
+    def _client(self) -> httpx.Client:
+        import httpx
+
+        with self._lock:
+            if self._http is None:
+                # trust_env off: a proxy of the environment has no business between the agent
+                # and a graph that is nearly always on this machine.
+                self._http = httpx.Client(
+                    trust_env=False,
+                    follow_redirects=False,
+                    limits=httpx.Limits(
+                        max_connections=16, max_keepalive_connections=4, keepalive_expiry=20.0
+                    ),
+                )
+            return self._http
+
+
+def encode(payload: Mapping[str, Any]) -> bytes:
+    """JSON for the wire; half surrogates, which UTF-8 can't carry, are replaced."""
+    return json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _checked(status: int, body: bytes) -> Mapping[str, Any]:
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        parsed = None
+    message = ""
+    if isinstance(parsed, Mapping) and isinstance(parsed.get("error"), str):
+        message = parsed["error"][:300]
+    if status in (401, 403):
+        raise GraphUnauthorizedError(message or "the token is missing or wrong", status=status)
+    if status == 400 and isinstance(parsed, Mapping) and "available_vaults" in parsed:
+        available = parsed["available_vaults"]
+        names = tuple(str(name) for name in available) if isinstance(available, list) else ()
+        raise GraphVaultError(message or "unknown vault", names)
+    if status != 200:
+        raise GraphStatusError(message or f"HTTP {status}", status=status)
+    if not isinstance(parsed, Mapping):
+        raise GraphAnswerError("the answer is not a JSON object", status=status)
+    return parsed
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
