@@ -1,0 +1,139 @@
+"""The blacklist's language: text to rules and back. Nothing here touches a file.
+
+One rule a line. ``#`` starts a comment, ``#off:`` a rule that is switched off, ``re:`` a
+regular expression (case ignored, dot matches newline); any other line is a piece of text that
+is looked for, ignoring case. A text that begins like one of these is written with a backslash
+before it (``\\#``, ``\\re:``, ``\\\\``).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bdh_bridge.gates.pattern_bounds import check_pattern
+
+OFF = "#off:"
+REGEX = "re:"
+MAX_LITERAL_CHARACTERS = 2_000
+#: Rules over these bounds are not used; each one costs time in every turn.
+MAX_LITERALS, MAX_REGEXES = 2_000, 300
+
+#: What a useful pattern can't match all of: unrelated letters, digits and scripts.
+_PROBES = tuple(char * 64 for char in ("a", "7", "é", "漢"))
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule and where it stands. ``line`` counts from 1; ``source`` is the line as written.
+
+    ``pattern`` is the literal without its escape, or the expression without ``re:``.
+    ``comment`` is the block of comments directly above. ``error`` says why the rule is not
+    used; ``compiled`` is set on usable expressions.
+    """
+
+    line: int
+    source: str
+    kind: Literal["literal", "regex"]
+    pattern: str
+    enabled: bool = True
+    comment: str = ""
+    error: str = ""
+    compiled: Any = None
+
+    @property
+    def usable(self) -> bool:
+        return self.enabled and not self.error
+
+
+def parse(text: str) -> list[Rule]:
+    """Every rule of a blacklist in order, the unusable and the switched off ones too."""
+    rules: list[Rule] = []
+    comments: list[str] = []
+    budget = {"literal": MAX_LITERALS, "regex": MAX_REGEXES}
+    for number, line in enumerate(_LINE_END.split(text.removeprefix("\ufeff")), start=1):
+        source = line.strip()
+        if not source:
+            comments.clear()
+        elif source.startswith("#") and not source.startswith(OFF):
+            comments.append(source.lstrip("#").strip())
+        else:
+            rules.append(parse_rule(source, number, "\n".join(comments), budget))
+            comments.clear()
+    return rules
+
+
+def parse_rule(
+    source: str, line: int = 1, comment: str = "", budget: dict[str, int] | None = None
+) -> Rule:
+    """One line that is neither blank nor a comment; ``error`` is set where it can't be used."""
+    enabled = not source.startswith(OFF)
+    body = source if enabled else source.removeprefix(OFF).strip()
+    is_regex = body.startswith(REGEX)
+    kind: Literal["literal", "regex"] = "regex" if is_regex else "literal"
+    pattern = body.removeprefix(REGEX).strip() if is_regex else _unescape(body)
+    compiled, error = None, _unusable(body, pattern)
+    if enabled and not error and budget is not None:
+        budget[kind] -= 1
+        if budget[kind] < 0:
+            error = "one rule too many"
+    if is_regex and not error:
+        # Switched off ones too: an editor shows what is wrong before they are switched on.
+        compiled, error = compile_pattern(pattern)
+    return Rule(line, source, kind, pattern, enabled, comment, error, compiled)
+
+
+def compile_pattern(pattern: str) -> tuple[Any, str]:
+    """A compiled expression and ``""``, or None and why it is refused. Bounded in time."""
+    import regex
+
+    error = check_pattern(pattern)
+    if error:
+        return None, error
+    try:
+        compiled = regex.compile(pattern, regex.IGNORECASE | regex.DOTALL)
+    except (regex.error, RecursionError, OverflowError, MemoryError, ValueError) as problem:
+        return None, f"invalid expression: {problem}"
+    try:
+        if compiled.search("", timeout=0.05) or all(
+            compiled.search(probe, timeout=0.05) for probe in _PROBES
+        ):
+            return None, "it matches everything, which would silence the bridge"
+    except TimeoutError:
+        return None, "it is too slow even for a short text"
+    return compiled, ""
+
+
+def fold(text: str) -> str:
+    """The form in which literals and messages are compared."""
+    return unicodedata.normalize("NFC", text).casefold()
+
+
+def literal_line(text: str) -> str:
+    """The line that blocks prompts holding ``text``: its first line that is not blank, escaped.
+
+    Raises: ValueError if there is no such line.
+    """
+    for line in _LINE_END.split(text):
+        literal = line.replace("\0", "").strip()[:MAX_LITERAL_CHARACTERS].strip()
+        if literal:
+            escape = literal.startswith(("#", REGEX, "\\"))
+            return f"\\{literal}" if escape else literal
+    raise ValueError("a blank text can't be blacklisted")
+
+
+def _unescape(body: str) -> str:
+    return body[1:] if body.startswith(("\\#", f"\\{REGEX}", "\\\\")) else body
+
+
+def _unusable(body: str, pattern: str) -> str:
+    if "\0" in body or "\ufffd" in body:
+        return "the line is not text"
+    if not pattern:
+        return "it matches everything, which would silence the bridge"
+    if len(pattern) > MAX_LITERAL_CHARACTERS:
+        return f"it is longer than {MAX_LITERAL_CHARACTERS} characters"
+    return ""

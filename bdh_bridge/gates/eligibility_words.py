@@ -1,0 +1,1 @@
+"""Words of :mod:`bdh_bridge.gates.eligibility`."""
