@@ -1,0 +1,146 @@
+"""The processes that the demo starts, and the promise that none of them stays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Of the caller's environment, only this reaches the demo's processes: nobody's keys, no other
+#: bridge's settings. Telemetry settings are meant to.
+_KEPT = ("PATH", "LANG", "TZ", "TMPDIR", "TERM", "SYSTEMROOT", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_KEPT_PREFIXES = ("LC_", "OTEL_")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+class ProcessError(Exception):
+    """A process didn't do what the demo needs. ``str()`` is a sentence with the log's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    status: int
+    output: str
+
+
+def demo_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of everything that runs in the demo's ``home``."""
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if name in _KEPT or name.startswith(_KEPT_PREFIXES) or name.lower() in _PROXIES
+    }
+    return {
+        **kept,
+        "HOME": str(home),
+        "HERMES_HOME": str(home),
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def command(name: str) -> list[str]:
+    """The argument list that starts a console script of this Python's environment.
+
+    Raises: ProcessError if it is not installed there.
+    """
+    script = Path(sys.executable).parent / name
+    if not script.exists():
+        raise ProcessError(f"{name} is not installed beside {sys.executable}")
+    return [sys.executable, str(script)]
+
+
+class Processes:
+    """Starts processes in groups of their own and ends them all in :meth:`stop`."""
+
+    def __init__(self, environment: Mapping[str, str], logs: Path, directory: Path) -> None:
+        self.environment = dict(environment)
+        self.logs = logs
+        self.directory = directory
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, arguments: Sequence[str], **variables: str) -> None:
+        """Start a server; its output goes to ``logs/NAME.log``."""
+        with self._log(name).open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                arguments,
+                cwd=self.directory,
+                env={**self.environment, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def run(self, name: str, arguments: Sequence[str], *, timeout: float = 60) -> Finished:
+        """Run a command to its end. Raises: ProcessError after ``timeout`` seconds."""
+        self.start(name, arguments)
+        process = self._running[name]
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise ProcessError(f"{name} took over {timeout:.0f} s{self._end_of_log(name)}") from error
+        finally:
+            self.kill(name)
+        return Finished(status, self._log(name).read_text("utf-8", "replace"))
+
+    def wait_ready(self, name: str, ready: Callable[[], bool], *, timeout: float = 60) -> None:
+        """Wait until ``ready()``. Raises: ProcessError if the process ends first, or too late."""
+        deadline = time.monotonic() + timeout
+        while not ready():
+            status = self._running[name].poll()
+            if status is not None:
+                raise ProcessError(f"{name} ended with status {status}{self._end_of_log(name)}")
+            if time.monotonic() > deadline:
+                raise ProcessError(f"{name} was not ready in time{self._end_of_log(name)}")
+            time.sleep(0.05)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to the group of ``name``, whatever is left of it."""
+        process = self._running.pop(name, None)
+        if process is not None:
+            _signal(process, signal.SIGKILL)
+            process.wait()
+
+    def stop(self, grace: float = 8) -> None:
+        """End all: politely first, by SIGKILL what is still there after ``grace`` seconds."""
+        for process in self._running.values():
+            _signal(process, signal.SIGTERM)
+        deadline = time.monotonic() + grace
+        for process in self._running.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        for name in list(self._running):
+            self.kill(name)
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def _end_of_log(self, name: str) -> str:
+        lines = self._log(name).read_text("utf-8", "replace").strip().splitlines()[-8:]
+        return "; the end of its log:\n    " + "\n    ".join(lines) if lines else ""
+
+
+def left_running(home: Path) -> list[str]:
+    """Command lines of processes, other than this one, that name ``home``."""
+    listing = subprocess.run(
+        ["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True, text=True, check=False
+    )
+    found = []
+    for line in listing.stdout.splitlines():
+        pid, _, arguments = line.strip().partition(" ")
+        if str(home) in arguments and pid != str(os.getpid()):
+            found.append(arguments)
+    return found
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
