@@ -142,6 +142,11 @@ class Settings(BaseSettings):
         False,
         "Ask a language model before retrieval whether to read, whether to store, and for a better query",
     )
+    rewrite_chain: str = _env(
+        "BDH_REWRITE_CHAIN",
+        "ollama,nous,openrouter,local",
+        "Providers in the order in which they are asked (comma-separated); `hermes` is the host's own model",
+    )
     rewrite_model: str = _env("BDH_REWRITE_MODEL", "deepseek-v4-flash:cloud", "Ollama Cloud model")
     rewrite_timeout: float = _env(
         "BDH_REWRITE_TIMEOUT", 15.0, "Seconds for one provider", gt=0, le=120

@@ -197,7 +197,12 @@ HOP_OUTCOME = _declare(
     "bdh.hop.outcome",
     "string",
     "`ok`, `no_credential`, `circuit_open`, `rate_limited`, `timeout`, `network`, `http_error`, "
-    "`invalid_json`, `schema_rejected`, `empty` or `out_of_time`",
+    "`too_large`, `invalid_json`, `schema_rejected`, `empty` or `out_of_time`",
+)
+HOP_ASIDE = _declare(
+    "bdh.hop.aside",
+    "bool",
+    "Asked on the side, to learn whether the provider is back: no turn waited for it",
 )
 HOP_RETRY_AFTER = _declare(
     "bdh.hop.retry_after", "float", "Seconds for which the provider asked to be left alone"
