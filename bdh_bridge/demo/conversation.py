@@ -1,6 +1,7 @@
 """What is said in the demo: the user's messages and the scripted answers to them.
 
-Only the long answer is worth writing to the graph (an answer under 200 characters is not).
+An answer under 200 characters isn't worth writing to the graph. The long ones are those of the
+new decision, which is written, and of turns that must not write although they could.
 """
 
 from __future__ import annotations
@@ -59,8 +60,18 @@ ANSWERS = (
         "there once a quarter, together with the one on the bell tower.",
     ),
     ScriptedAnswer(RECALL, "In the rowing club's boathouse, on the shelf by the east door."),
-    ScriptedAnswer(BLACKLISTED, "That is not something I would look up."),
-    ScriptedAnswer(CRON_PROMPT, "Report: nothing new since yesterday."),
+    ScriptedAnswer(
+        BLACKLISTED,
+        "That is between the harbour office and its people, so I would rather not go into it here. "
+        "If you keep a record of such decisions, the treasurer's binder is the right place for it; "
+        "this conversation, and whatever is learned from it, is not. Ask me about the project.",
+    ),
+    ScriptedAnswer(
+        CRON_PROMPT,
+        "Report of the night. The forecast model ran every ten minutes and no run was skipped; its "
+        "mean error was 2.9 cm. No alert level was reached: the highest water stood at 71 cm, at "
+        "04:20 UTC. All twelve buoys reported, buoy 11 with its usual gaps. Nothing needs doing.",
+    ),
     ScriptedAnswer(
         WITHOUT_GRAPH, "I can't see the notes just now; the settings file of the gateway says it."
     ),

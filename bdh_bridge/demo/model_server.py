@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from bdh_bridge.text import flatten
+
 #: The name under which the server offers itself, so that nobody takes it for a real model.
 MODEL = "scripted-demo-model"
 
@@ -65,7 +67,7 @@ class LoggedRequest:
             if message.get("role") == "user":
                 break
             if message.get("role") == "tool":
-                texts.append(_text(message.get("content")))
+                texts.append(flatten(message.get("content")))
         return tuple(reversed(texts))
 
 
@@ -121,10 +123,7 @@ class ScriptedModelServer:
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """Log a chat request and return the assistant message for it."""
         messages = [message for message in body.get("messages", []) if isinstance(message, dict)]
-        # Agents also ask for a title and the like, quoting the conversation in one message that
-        # starts with words of its own: those are no turn of the script.
-        asked = _last_user_message(messages).casefold()
-        answer = next((one for one in self.answers if one.when.casefold() in asked), None)
+        answer = self._find(_last_user_message(messages).casefold())
         tools = [_tool_name(tool) for tool in body.get("tools") or []]
         record = {
             "time": time.time(),
@@ -146,6 +145,15 @@ class ScriptedModelServer:
             }
             return {"role": "assistant", "content": None, "tool_calls": [call]}
         return {"role": "assistant", "content": answer.text}
+
+    def _find(self, asked: str) -> ScriptedAnswer | None:
+        # The first in the text counts: a context block behind it may quote another one.
+        found = [
+            (place, answer)
+            for answer in self.answers
+            if (place := asked.find(answer.when.casefold())) >= 0
+        ]
+        return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -257,17 +265,7 @@ def _usage(message: dict[str, Any], body: dict[str, Any]) -> dict[str, int]:
 def _last_user_message(messages: Sequence[dict[str, Any]]) -> str:
     for message in reversed(messages):
         if message.get("role") == "user":
-            return _text(message.get("content"))
-    return ""
-
-
-def _text(content: object) -> str:
-    """Flatten a message's content, a string or a list of parts."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        parts = (part.get("text") for part in content if isinstance(part, dict))
-        return "\n".join(part for part in parts if isinstance(part, str))
+            return flatten(message.get("content"))
     return ""
 
 

@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 #: Of the caller's environment, only this reaches the demo's processes: nobody's keys, no other
 #: bridge's settings. Telemetry settings are meant to.
@@ -69,27 +71,26 @@ class Processes:
     def start(self, name: str, arguments: Sequence[str], **variables: str) -> None:
         """Start a server; its output goes to ``logs/NAME.log``."""
         with self._log(name).open("ab") as log:
-            self._running[name] = subprocess.Popen(
-                arguments,
-                cwd=self.directory,
-                env={**self.environment, **variables},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            self._start(name, arguments, variables, log)
 
-    def run(self, name: str, arguments: Sequence[str], *, timeout: float = 60) -> Finished:
-        """Run a command to its end. Raises: ProcessError after ``timeout`` seconds."""
-        self.start(name, arguments)
-        process = self._running[name]
-        try:
-            status = process.wait(timeout)
-        except subprocess.TimeoutExpired as error:
-            raise ProcessError(f"{name} took over {timeout:.0f} s{self._end_of_log(name)}") from error
-        finally:
-            self.kill(name)
-        return Finished(status, self._log(name).read_text("utf-8", "replace"))
+    def run(self, name: str, arguments: Sequence[str], *, timeout: float = 90) -> Finished:
+        """Run a command to its end; what it says beside its output goes to ``logs/NAME.log``.
+
+        Raises: ProcessError after ``timeout`` seconds.
+        """
+        # A file and no pipe: whatever the command leaves behind could hold a pipe open.
+        with tempfile.TemporaryFile() as output:
+            self._start(name, arguments, {}, output)
+            try:
+                status = self._running[name].wait(timeout)
+            except subprocess.TimeoutExpired as error:
+                raise ProcessError(
+                    f"{name} took over {timeout:.0f} s{self._end_of_log(name)}"
+                ) from error
+            finally:
+                self.kill(name)
+            output.seek(0)
+            return Finished(status, output.read().decode("utf-8", "replace"))
 
     def wait_ready(self, name: str, ready: Callable[[], bool], *, timeout: float = 60) -> None:
         """Wait until ``ready()``. Raises: ProcessError if the process ends first, or too late."""
@@ -120,6 +121,24 @@ class Processes:
         for name in list(self._running):
             self.kill(name)
 
+    def _start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
+        output: IO[bytes],
+    ) -> None:
+        with self._log(name).open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                arguments,
+                cwd=self.directory,
+                env={**self.environment, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                start_new_session=True,
+            )
+
     def _log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 
@@ -130,15 +149,25 @@ class Processes:
 
 def left_running(home: Path) -> list[str]:
     """Command lines of processes, other than this one, that name ``home``."""
-    listing = subprocess.run(
-        ["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True, text=True, check=False
-    )
-    found = []
-    for line in listing.stdout.splitlines():
-        pid, _, arguments = line.strip().partition(" ")
-        if str(home) in arguments and pid != str(os.getpid()):
-            found.append(arguments)
-    return found
+    return [
+        arguments
+        for pid, arguments in _processes()
+        if str(home) in arguments and pid != os.getpid()
+    ]
+
+
+def _processes() -> Iterator[tuple[int, str]]:
+    if Path("/proc/self/cmdline").exists():  # small containers have no ps
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    raw = (entry / "cmdline").read_bytes()
+                    yield int(entry.name), raw.replace(b"\0", b" ").decode("utf-8", "replace")
+        return
+    listing = ["ps", "-A", "-ww", "-o", "pid=,args="]
+    for line in subprocess.run(listing, capture_output=True, text=True).stdout.splitlines():
+        number, _, arguments = line.strip().partition(" ")
+        yield int(number), arguments
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
