@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+import importlib.util
+import logging
+import sys
 from typing import Any
 
 __version__ = "1.0.0"
 
+DISTRIBUTION = "bdh-hermes-bridge"
+
+#: What the plugin and its worker import, and what to install for it.
+_REQUIRED = {
+    "httpx": "httpx",
+    "opentelemetry.trace": "opentelemetry-api",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    "opentelemetry.exporter.otlp": "opentelemetry-exporter-otlp",
+    "pydantic_settings": "pydantic-settings",
+    "dotenv": "python-dotenv",
+    "regex": "regex",
+}
+
 
 def register(ctx: Any) -> None:
-    """Hermes' entry point: called once when the host loads the plugin."""
+    """Hermes' entry point, called once when the host loads the plugin.
+
+    A missing dependency leaves nothing registered and one line in the log; nothing is raised.
+    """
+    missing = missing_dependencies()
+    if missing:
+        logging.getLogger(__name__).error(
+            "[bdh-bridge] not loaded: %s missing. Install with: %s -m pip install %s",
+            " and ".join(missing),
+            sys.executable,
+            " ".join(f"'{name}'" for name in missing),
+        )
+        return
     from bdh_bridge.plugin import register as register_plugin
 
     register_plugin(ctx)
+
+
+def missing_dependencies() -> list[str]:
+    """Names of the distributions that have to be installed for the plugin to load."""
+    return [package for module, package in _REQUIRED.items() if not _importable(module)]
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False

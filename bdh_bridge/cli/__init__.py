@@ -49,6 +49,12 @@ def run(args: argparse.Namespace) -> int:
         return 130
 
 
+def run_and_exit(args: argparse.Namespace) -> None:
+    """For Hermes, which drops a handler's result: the status becomes the process's own."""
+    if status := run(args):
+        sys.exit(status)
+
+
 def settings_of(args: argparse.Namespace) -> Loaded:
     """The settings of the home that the arguments name; warnings go to stderr."""
     try:

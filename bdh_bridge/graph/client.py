@@ -7,6 +7,7 @@ writes don't: the worker delivers them from the outbox.
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -215,12 +216,24 @@ class GraphClient:
                 # and a graph that is nearly always on this machine.
                 self._http = httpx.Client(
                     trust_env=False,
+                    verify=_verify(self.api_url),
                     follow_redirects=False,
                     limits=httpx.Limits(
                         max_connections=16, max_keepalive_connections=4, keepalive_expiry=20.0
                     ),
                 )
             return self._http
+
+
+def _verify(url: str) -> ssl.SSLContext | bool:
+    """Certificates for ``https``; loading them costs some 20 ms that plain ``http`` can save."""
+    if not url.startswith("https://"):
+        return False
+    import certifi
+
+    context = ssl.create_default_context()  # honours SSL_CERT_FILE and SSL_CERT_DIR
+    context.load_verify_locations(cafile=certifi.where())
+    return context
 
 
 def encode(payload: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,141 @@
+"""Hermes' hooks: its keyword arguments in, calls of the bridge out.
+
+A hook never raises and never changes the host's behaviour by failing: whatever goes wrong is
+logged once per kind and the turn goes on as if the bridge were not there. Fields come and go
+between Hermes versions, so everything is taken from ``**kwargs`` leniently.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from bdh_bridge.bridge import Bridge, message_view
+from bdh_bridge.gates.view import AnswerView
+from bdh_bridge.text import flatten
+
+log = logging.getLogger(__name__)
+R = TypeVar("R")
+
+MARKER = "[BDH]"
+
+
+def guarded(hook: Callable[..., R]) -> Callable[..., R | None]:
+    """Catch everything; the first failure of each kind is logged with its traceback."""
+    seen: set[str] = set()
+    lock = threading.Lock()
+
+    @functools.wraps(hook)
+    def guard(*args: Any, **kwargs: Any) -> R | None:
+        try:
+            return hook(*args, **kwargs)
+        except Exception as error:
+            kind = type(error).__name__
+            with lock:
+                first = kind not in seen
+                seen.add(kind)
+            if first:
+                log.exception("[bdh-bridge] %s failed; the turn goes on", hook.__name__)
+            else:
+                log.debug("[bdh-bridge] %s failed again: %s", hook.__name__, kind)
+            return None
+
+    return guard
+
+
+class Hooks:
+    """The callbacks that are registered with Hermes, by their hooks' names."""
+
+    NAMES = (
+        "pre_llm_call",
+        "post_api_request",
+        "transform_llm_output",
+        "api_request_error",
+        "on_session_end",
+    )
+
+    def __init__(self, bridge: Bridge, is_background_review: Callable[[], bool]) -> None:
+        self._bridge = bridge
+        self._is_background_review = is_background_review
+
+    @guarded
+    def pre_llm_call(self, **kwargs: Any) -> dict[str, str] | None:
+        """A turn begins. Returns context for the user's message, or None."""
+        sender_id = _text(kwargs, "sender_id")
+        view = message_view(
+            kwargs.get("user_message"),
+            session_id=_text(kwargs, "session_id"),
+            turn_id=_text(kwargs, "turn_id"),
+            platform=_text(kwargs, "platform"),
+            sender_id=sender_id,
+            is_background_review=self._is_background_review(),
+        )
+        turn = self._bridge.new_turn(
+            view,
+            task_id=_text(kwargs, "task_id"),
+            model=_text(kwargs, "model"),
+            sender_id=sender_id,
+            is_first=kwargs.get("is_first_turn") is True,
+        )
+        history = kwargs.get("conversation_history")
+        context = self._bridge.begin_turn(turn, view, history if isinstance(history, list) else [])
+        return {"context": context} if context else None
+
+    @guarded
+    def post_api_request(self, **kwargs: Any) -> None:
+        """The model answered, finally or with tool calls."""
+        message = kwargs.get("assistant_message")
+        calls = kwargs.get("assistant_tool_call_count")
+        if not isinstance(calls, int):
+            calls = len(getattr(message, "tool_calls", None) or ())
+        session_id, turn_id = _text(kwargs, "session_id"), _text(kwargs, "turn_id")
+        answer = AnswerView(
+            session_id=session_id,
+            turn_id=turn_id,
+            platform=_text(kwargs, "platform"),
+            finish_reason=_text(kwargs, "finish_reason"),
+            content=flatten(getattr(message, "content", None)),
+            tool_calls=calls,
+            is_background_review=self._is_background_review(),
+        )
+        self._bridge.answered(self._bridge.turns.get(turn_id, session_id), answer)
+
+    @guarded
+    def transform_llm_output(self, **kwargs: Any) -> str | None:
+        """Mark an answer that used the graph on purpose, where the operator wants that."""
+        if not self._bridge.settings.answer_marker:
+            return None
+        turn = self._bridge.turns.get("", _text(kwargs, "session_id"))
+        text = kwargs.get("response_text")
+        if turn is None or not turn.used_bdh_query or not isinstance(text, str):
+            return None
+        return None if text.startswith(MARKER) else f"{MARKER} {text}"
+
+    @guarded
+    def api_request_error(self, **kwargs: Any) -> None:
+        """An API call failed. Unless it is tried again, this is the last that is heard."""
+        turn = self._bridge.turns.get(_text(kwargs, "turn_id"), _text(kwargs, "session_id"))
+        if turn is None:
+            return
+        retries, most = kwargs.get("retry_count"), kwargs.get("max_retries")
+        again = kwargs.get("retryable") is True and (
+            not isinstance(retries, int) or not isinstance(most, int) or retries + 1 < most
+        )
+        if not again:
+            self._bridge.end_turn(turn, "api_error", error=_text(kwargs, "reason") or "api_error")
+
+    @guarded
+    def on_session_end(self, **kwargs: Any) -> None:
+        """A turn ended (the host fires this for every turn)."""
+        turn = self._bridge.turns.get(_text(kwargs, "turn_id"), _text(kwargs, "session_id"))
+        if turn is not None:
+            interrupted = kwargs.get("interrupted") is True
+            self._bridge.end_turn(turn, "interrupted" if interrupted else "end_of_turn")
+
+
+def _text(kwargs: dict[str, Any], name: str) -> str:
+    value = kwargs.get(name)
+    return value if isinstance(value, str) else "" if value is None else str(value)

@@ -1,0 +1,188 @@
+"""Registration with Hermes: the only file that knows its plugin API."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bdh_bridge
+from bdh_bridge.bridge import Bridge
+from bdh_bridge.hooks import Hooks
+from bdh_bridge.settings import Loaded, Settings, load
+from bdh_bridge.tools import QUERY_SCHEMA, STATS_SCHEMA, TOOLSET
+
+if TYPE_CHECKING:
+    from bdh_bridge.routing.rewrite import Rewriter
+    from bdh_bridge.state import SharedState
+    from bdh_otel.tracer import Tracer
+
+log = logging.getLogger(__name__)
+
+TOOLS = ("bdh_query", "bdh_stats")
+
+_lock = threading.Lock()
+#: What registered in this process, as ``source:path`` of Hermes' manifest.
+_registered: str | None = None
+_bridge: Bridge | None = None
+
+
+def register(ctx: Any) -> None:
+    """Register hooks, tools and commands once per process. Never raises."""
+    global _registered, _bridge
+    try:
+        who = _identity(ctx)
+        with _lock:
+            if _registered is not None and _registered != who:
+                log.warning(
+                    "[bdh-bridge] loaded twice (%s and %s): the second one is ignored; uninstall "
+                    "the package or remove the folder below plugins/",
+                    _registered,
+                    who,
+                )
+                return
+            _registered = who
+            previous, _bridge = _bridge, None
+            if previous is not None:  # the host discovers its plugins again
+                previous.close()
+            _bridge = _register(ctx, who)
+    except Exception:
+        log.exception("[bdh-bridge] could not be loaded; Hermes goes on without it")
+
+
+def _register(ctx: Any, who: str) -> Bridge:
+    loaded = load(_hermes_home())
+    for warning in loaded.warnings:
+        log.warning("[bdh-bridge] %s", warning)
+    _warn_of_ignored_clone(loaded, who)
+    bridge = Bridge(
+        loaded,
+        job_prompt=_job_prompt,
+        resource=_resource(ctx),
+        make_rewriter=_rewriter_factory(ctx, loaded.settings),
+    )
+    hooks = Hooks(bridge, _is_background_review)
+    for name in Hooks.NAMES:
+        ctx.register_hook(name, getattr(hooks, name))
+    ctx.register_tool("bdh_query", TOOLSET, QUERY_SCHEMA, bridge.tools.bdh_query)
+    ctx.register_tool("bdh_stats", TOOLSET, STATS_SCHEMA, bridge.tools.bdh_stats)
+    _register_command(ctx)
+    log.info(
+        "[bdh-bridge] %s registered: hooks=[%s], tools=[%s], api=%s, telemetry=%s%s",
+        bdh_bridge.__version__,
+        ", ".join(Hooks.NAMES),
+        ", ".join(TOOLS),
+        loaded.settings.api_url,
+        telemetry_targets(loaded),
+        "" if loaded.settings.enabled else " (switched off by BDH_ENABLED)",
+    )
+    return bridge
+
+
+def telemetry_targets(loaded: Loaded) -> str:
+    """Where spans go: always the local store, and the OTLP endpoint if there is one."""
+    settings = loaded.settings
+    endpoint = settings.otel_traces_endpoint or settings.otel_endpoint
+    if not endpoint or settings.otel_sdk_disabled:
+        return str(loaded.paths.spans)
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(endpoint)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{loaded.paths.spans} + {parts.scheme}://{parts.hostname}{port}"
+
+
+def _register_command(ctx: Any) -> None:
+    if not hasattr(ctx, "register_cli_command"):
+        return
+    from bdh_bridge import cli
+
+    ctx.register_cli_command(
+        "bdh", "See and steer the BDH bridge", cli.add_commands, cli.run_and_exit
+    )
+
+
+def _rewriter_factory(ctx: Any, settings: Settings) -> Any:
+    if not settings.rewrite_enabled:
+        return None
+
+    def make(state: SharedState, tracer: Tracer) -> Rewriter:
+        from bdh_bridge.routing.rewrite import Rewriter
+
+        return Rewriter(
+            settings,
+            state,
+            tracer,
+            nous_credentials=_nous_credentials,
+            host_llm=lambda messages, seconds: ctx.llm.complete(
+                list(messages), timeout=seconds, temperature=0.0, purpose="bdh-bridge routing"
+            ),
+        )
+
+    return make
+
+
+def _nous_credentials(timeout: float) -> dict[str, Any] | None:
+    from hermes_cli.auth import AuthError, resolve_nous_runtime_credentials
+
+    try:
+        return dict(resolve_nous_runtime_credentials(timeout_seconds=timeout))
+    except AuthError:
+        return None
+
+
+def _identity(ctx: Any) -> str:
+    manifest = getattr(ctx, "manifest", None)
+    source = getattr(manifest, "source", "") or "unknown"
+    return f"{source}:{getattr(manifest, 'path', '') or ''}"
+
+
+def _warn_of_ignored_clone(loaded: Loaded, who: str) -> None:
+    """Hermes prefers an installed package to a clone of the same name, without a word."""
+    clone = loaded.paths.hermes_home / "plugins" / bdh_bridge.DISTRIBUTION
+    if not who.startswith("entrypoint") or not (clone / "plugin.yaml").is_file():
+        return
+    code = Path(bdh_bridge.__file__).resolve()
+    if not code.is_relative_to(clone.resolve()):
+        log.warning(
+            "[bdh-bridge] both the installed package (%s) and the clone %s are there: the package "
+            "is used; remove one of them",
+            code.parent,
+            clone,
+        )
+
+
+def _hermes_home() -> Path | None:
+    try:
+        from hermes_constants import get_hermes_home
+
+        return Path(get_hermes_home())
+    except Exception:
+        return None
+
+
+def _resource(ctx: Any) -> dict[str, str]:
+    resource = {"hermes.profile": str(getattr(ctx, "profile_name", "") or "default")}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        resource["hermes.version"] = metadata.version("hermes-agent")
+    return resource
+
+
+def _job_prompt(job_id: str) -> str | None:
+    """The prompt in a scheduled job's own record."""
+    from cron.jobs import get_job
+
+    job = get_job(job_id)
+    prompt = job.get("prompt") if isinstance(job, dict) else None
+    return prompt if isinstance(prompt, str) else None
+
+
+def _is_background_review() -> bool:
+    try:
+        from tools.skill_provenance import is_background_review
+
+        return bool(is_background_review())
+    except Exception:
+        return False

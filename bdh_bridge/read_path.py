@@ -1,0 +1,192 @@
+"""The way of a turn from the message to its context: gates, route, retrieval, block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bdh_bridge.gates import eligibility as eligibility_gate
+from bdh_bridge.gates.decision import Decision, GatePath, allow, skip
+from bdh_bridge.gates.read import read_gates
+from bdh_bridge.gates.reasons import Reason
+from bdh_bridge.gates.relevance import relevance
+from bdh_bridge.gates.sender import sender
+from bdh_bridge.graph.context import build_context, titles_in_history
+from bdh_bridge.telemetry import record_decision
+from bdh_bridge.text import bounded, without_context_blocks
+from bdh_otel import attributes as attr
+from bdh_otel import names
+
+if TYPE_CHECKING:
+    from bdh_bridge.gates.blacklist import Blacklist
+    from bdh_bridge.gates.view import TurnView
+    from bdh_bridge.graph.excerpts import ExcerptCache
+    from bdh_bridge.graph.models import QueryResult
+    from bdh_bridge.retrieval import Retriever
+    from bdh_bridge.routing.rewrite import Rewriter
+    from bdh_bridge.settings import Settings
+    from bdh_bridge.state import SharedState
+    from bdh_bridge.turns import Turn
+    from bdh_otel.tracer import Tracer
+
+#: A longer message says no more about what to look for, and the server's limit is 1 MiB.
+MAX_QUERY_BYTES = 8 * 1024
+
+#: Read skips that say nothing about whether the turn is worth storing.
+_READ_ONLY_SKIPS = frozenset(
+    {Reason.NOT_INJECTABLE, Reason.SENDER_NOT_LISTED, Reason.SENDER_UNKNOWN}
+)
+
+
+class ReadPath:
+    """Decides for one turn at a time whether the graph is read, and builds the context."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        blacklist: Blacklist,
+        state: SharedState,
+        retriever: Retriever,
+        excerpts: ExcerptCache,
+        tracer: Tracer,
+        job_prompt: Callable[[str], str | None],
+        rewriter: Rewriter | None = None,
+    ) -> None:
+        self._settings = settings
+        self._blacklist = blacklist
+        self._state = state
+        self._retriever = retriever
+        self._excerpts = excerpts
+        self._tracer = tracer
+        self._job_prompt = job_prompt
+        self._rewriter = rewriter
+
+    def run(self, turn: Turn, view: TurnView, history: Sequence[Any]) -> str | None:
+        """The context block for this turn, or None. ``history`` may end with the message."""
+        queries = self._queries(turn, view, history)
+        if not queries:
+            return None
+        answer = self._retriever.retrieve(queries, turn.span)
+        if isinstance(answer, str):
+            turn.read_outcome = answer if answer == Reason.CIRCUIT_OPEN else "failed"
+            return None
+        decision = relevance(_evidence(answer), answer.notes)
+        record_decision(self._tracer, turn.span, decision)
+        if not decision.allowed:
+            turn.read_outcome = str(decision.reason)
+            return None
+        return self._context(turn, answer, history)
+
+    def _queries(self, turn: Turn, view: TurnView, history: Sequence[Any]) -> list[str]:
+        last: Decision | None = None
+        for last in read_gates(
+            view, self._settings, self._blacklist, self._state, self._job_prompt
+        ):
+            if last.gate == eligibility_gate.NAME and self._rewriter is not None:
+                break  # the router decides instead; recorded below if it can't
+            record_decision(self._tracer, turn.span, last)
+        if last is None:
+            return []
+        if self._rewriter is not None and self._worth_routing(view, last):
+            return self._route(self._rewriter, turn, view, history, last)
+        if last.gate == eligibility_gate.NAME:
+            if self._rewriter is not None:  # small talk: no model has to be asked about it
+                record_decision(self._tracer, turn.span, last)
+                turn.store_candidate = False
+            self._record_route(turn, "mechanical")
+        if not last.allowed:
+            turn.read_outcome = str(last.reason)
+            return []
+        return [_query_text(view.text)]
+
+    def _worth_routing(self, view: TurnView, last: Decision) -> bool:
+        if last.gate == eligibility_gate.NAME:
+            return last.reason != Reason.CASUAL
+        if last.reason not in _READ_ONLY_SKIPS:
+            return False
+        return sender(
+            GatePath.WRITE, view.platform, view.sender_id, self._settings.write_senders
+        ).allowed
+
+    def _route(
+        self, rewriter: Rewriter, turn: Turn, view: TurnView, history: Sequence[Any], last: Decision
+    ) -> list[str]:
+        """Let the model decide; without one the mechanical decision ``last`` stands."""
+        readable = last.gate == eligibility_gate.NAME
+        outcome = rewriter.rewrite(view.text, history, turn.span)
+        decision = outcome.decision
+        if decision is None:
+            self._record_route(turn, "fallback")
+            if readable:
+                record_decision(self._tracer, turn.span, last)
+            if not last.allowed:
+                turn.read_outcome = str(last.reason)
+                return []
+            return [_query_text(view.text)]
+        self._record_route(turn, "rewrite")
+        turn.store_candidate = decision.store_candidate
+        turn.write_query = decision.write_query
+        if not readable:
+            turn.read_outcome = str(last.reason)
+            return []
+        routed = (allow if decision.should_retrieve else skip)(
+            "route",
+            GatePath.READ,
+            Reason.ROUTER_RETRIEVE if decision.should_retrieve else Reason.ROUTER_NO_RETRIEVE,
+        )
+        record_decision(self._tracer, turn.span, routed)
+        if not decision.should_retrieve:
+            turn.read_outcome = str(routed.reason)
+            return []
+        return decision.retrieval_queries(self._settings.rewrite_max_variants) or [
+            _query_text(view.text)
+        ]
+
+    def _context(self, turn: Turn, answer: QueryResult, history: Sequence[Any]) -> str | None:
+        missing = any(not note.excerpt for note in answer.notes)
+        block = build_context(
+            answer.notes,
+            answer.response,
+            present=titles_in_history(history),
+            excerpts=self._excerpts.current() if missing else None,
+        )
+        span = self._tracer.start_span(names.CONTEXT, parent=turn.span)
+        span.set_attributes(
+            {
+                attr.CONTEXT_NOTES: block.notes,
+                attr.CONTEXT_CHARACTERS: len(block.text),
+                attr.CONTEXT_ALREADY_PRESENT: block.already_present,
+                attr.CONTEXT_LEFT_OUT: len(answer.notes) - block.notes - block.already_present,
+                attr.CONTEXT_EXCERPTS: block.excerpts,
+                attr.CONTEXT_TITLES: block.titles,
+            }
+        )
+        span.end()
+        if not block.text:
+            turn.read_outcome = "already_present" if block.already_present else "no_context"
+            return None
+        turn.retrieved = True
+        turn.read_outcome = "context"
+        return block.text
+
+    def _record_route(self, turn: Turn, router: str) -> None:
+        span = self._tracer.start_span(names.ROUTE, parent=turn.span)
+        span.set_attribute(attr.ROUTE_ROUTER, router)
+        span.end()
+
+
+def _query_text(message: str) -> str:
+    return bounded(without_context_blocks(message), MAX_QUERY_BYTES)
+
+
+def _evidence(answer: QueryResult) -> Mapping[str, float] | None:
+    """What the relevance gate reads; ``{}`` where the server found no evidence to report."""
+    if not answer.has_evidence:
+        return {}
+    if answer.routing is None:
+        return None
+    return {
+        "hybrid_top_score": answer.routing.hybrid_top,
+        "vector_top_score": answer.routing.vector_top,
+        "bm25_matched_term_count": answer.routing.matched_terms,
+    }
