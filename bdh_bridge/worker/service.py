@@ -1,0 +1,243 @@
+"""The worker: delivers, does its duties, and ends when nothing is left to do."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import signal
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from bdh_bridge import __version__
+from bdh_bridge.outbox.queue import Queue
+from bdh_bridge.outbox.store import Outbox
+from bdh_bridge.settings import Loaded, Settings, load
+from bdh_bridge.worker.bell import Bell
+from bdh_bridge.worker.clock import ClockGuard
+from bdh_bridge.worker.code import CodeStamp
+from bdh_bridge.worker.courier import Courier
+from bdh_bridge.worker.duties import Duties
+from bdh_bridge.worker.housekeeping import duties_of
+from bdh_bridge.worker.launch import bell_path
+from bdh_bridge.worker.lock import WorkerLock
+from bdh_bridge.worker.owner import owner_lives, owner_name
+from bdh_bridge.worker.trace import DeliveryTrace
+from bdh_otel.database import CorruptFile, StoreError, StoreUnavailable
+from bdh_otel.tracer import Tracer
+
+log = logging.getLogger(__name__)
+
+#: Seconds without work after which the worker ends.
+LINGER = 30.0
+#: Seconds that a request in flight gets after SIGTERM.
+STOP_GRACE = 30.0
+#: Longest pause after trouble with the outbox's file, in seconds.
+LONGEST_TROUBLE = 60.0
+LOG_BYTES = 512 * 1024
+
+
+class Worker:
+    """One home's worker. The caller holds ``lock``; :meth:`run` releases it."""
+
+    def __init__(
+        self, loaded: Loaded, lock: WorkerLock, *, mode: str, linger: float = LINGER
+    ) -> None:
+        self._lock = lock
+        self._mode = mode
+        self._linger = linger
+        self._settings = _LiveSettings(loaded)
+        settings, paths = loaded.settings, loaded.paths
+        self._outbox = Outbox(paths.outbox, spool=paths.outbox_spool)
+        self._queue = Queue(
+            self._outbox,
+            owner=owner_name(),
+            is_alive=owner_lives,
+            max_age=settings.outbox_max_age,
+            claim_limit=settings.write_timeout * 2 + 60,
+        )
+        self._tracer = Tracer(
+            paths.spans,
+            {"service.version": __version__},
+            content=settings.otel_content,
+            max_rows=settings.otel_store_max_rows,
+            max_bytes=settings.otel_store_max_bytes,
+        )
+        self._courier = Courier(self._queue, DeliveryTrace(self._tracer), self._settings)
+        self._duties = Duties(duties_of(loaded, self._queue))
+        self._bell = Bell(bell_path(loaded))
+        self._clock = ClockGuard()
+        self._code = CodeStamp()
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ask it to end after the request in flight. Safe in a signal handler."""
+        if not self._stop.is_set():
+            self._stop.set()
+            timer = threading.Timer(STOP_GRACE, self._courier.abort)
+            timer.daemon = True
+            timer.start()
+        self._bell.ring()
+
+    def run(self) -> str:
+        """Work until nothing is left, or :meth:`stop`; returns why it ended."""
+        log.info("[bdh-bridge] worker %s started (%s)", __version__, self._mode)
+        housekeeper = threading.Thread(
+            target=self._keep_house, name="bdh-bridge-duties", daemon=True
+        )
+        housekeeper.start()
+        try:
+            reason = self._work()
+        finally:
+            self._stop.set()
+            self._courier.close()
+            self._tracer.shutdown()
+            self._outbox.close()
+            self._lock.release()
+            self._bell.close()
+        log.info("[bdh-bridge] worker ends: %s", reason)
+        return reason
+
+    def _work(self) -> str:
+        last_busy, trouble = time.monotonic(), 0.0
+        while not self._stop.is_set():
+            if (reason := self._outdated()) is not None:
+                return reason
+            pause: float | None = None
+            try:
+                self._mind_the_clock()
+                taken, before = self._queue.take_in_spool(), self._courier.delivered
+                pause = self._courier.run(self._stop)
+                busy = pause is not None or taken or self._courier.delivered > before
+                trouble = 0.0
+            except CorruptFile as error:
+                self._replace(error)
+                continue
+            except StoreUnavailable as error:
+                trouble = min(LONGEST_TROUBLE, trouble * 2 or 1.0)
+                log.warning("[bdh-bridge] %s; next try in %.0f s", error, trouble)
+                pause, busy = trouble, True
+            except StoreError as error:  # not ours, too open, or too new: nothing to do but say so
+                log.error("[bdh-bridge] %s", error)
+                return "the outbox can't be used"
+            now = time.monotonic()
+            if busy or self._duties.unfinished:
+                last_busy = now
+            elif now - last_busy >= self._linger and self._may_end():
+                return "nothing to do"
+            left = self._linger - (now - last_busy)
+            if self._bell.wait(max(0.0, left) if pause is None else pause):
+                last_busy = time.monotonic()
+        return "it was asked to"
+
+    def _may_end(self) -> bool:
+        """Release the lock and look again. A host that committed a row before the release found
+        the lock taken and started nobody; one that committed later finds it free."""
+        self._lock.release()
+        try:
+            if not self._outbox.has_work(self._settings().api_url, wait=1.0):
+                return True
+        except StoreError:
+            return True
+        # Work, but somebody else may be at it by now.
+        return not self._lock.acquire(wait=0.0, version=__version__, mode=self._mode)
+
+    def _outdated(self) -> str | None:
+        if self._code.changed():
+            return "its code has changed"
+        if not self._lock.still_ours():
+            return "its lock file was replaced"
+        return None
+
+    def _mind_the_clock(self) -> None:
+        jump = self._clock.jump()
+        if jump:
+            log.warning("[bdh-bridge] the clock jumped by %+.0f s", jump)
+            self._queue.shift_clock(jump)
+
+    def _replace(self, error: CorruptFile) -> None:
+        try:
+            self._outbox.handle.replace_corrupt(error)
+        except (StoreError, OSError) as problem:
+            log.warning("[bdh-bridge] %s", problem)
+            self._stop.wait(1.0)
+
+    def _keep_house(self) -> None:
+        while not self._stop.is_set():
+            self._stop.wait(max(0.2, self._duties.run_due()))
+
+
+class _LiveSettings:
+    """The home's settings, read again when its ``.env`` changes."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._stamp = self._look()
+
+    def __call__(self) -> Settings:
+        stamp = self._look()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._loaded = load(self._loaded.paths.hermes_home)
+            for warning in self._loaded.warnings:
+                log.warning("[bdh-bridge] %s", warning)
+        return self._loaded.settings
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            status = self._loaded.paths.env_file.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def run_process(home: Path, lock: WorkerLock) -> int:
+    """The worker as a process of its own; ``lock`` is held."""
+    loaded = load(home)
+    _log_to_file(loaded.paths.directory / "worker.log")
+    try:
+        worker = Worker(loaded, lock, mode="process")
+        install_signals(worker)
+        worker.run()
+    except Exception:
+        log.exception("[bdh-bridge] the worker failed")
+        return 1
+    return 0
+
+
+def run_in_thread(loaded: Loaded) -> threading.Thread:
+    """The worker as a daemon thread of the agent. What it was sending when the agent ends is in
+    doubt, as after any sudden death."""
+
+    def run() -> None:
+        try:
+            lock = WorkerLock(loaded.paths.worker_lock)
+            if lock.acquire(wait=0.5, version=__version__, mode="thread"):
+                Worker(loaded, lock, mode="thread").run()
+        except Exception:
+            log.warning("[bdh-bridge] the worker thread failed", exc_info=True)
+
+    thread = threading.Thread(target=run, name="bdh-bridge-worker", daemon=True)
+    thread.start()
+    return thread
+
+
+def install_signals(worker: Worker) -> None:
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        worker.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _log_to_file(path: Path) -> None:
+    handler = logging.handlers.RotatingFileHandler(
+        path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True
+    )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
