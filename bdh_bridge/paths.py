@@ -47,6 +47,16 @@ class BridgePaths:
         return self.directory / "prompt_blacklist.txt"
 
     @property
+    def vault(self) -> Path:
+        """The embedded graph's Markdown notes, unless it is given another folder."""
+        return self.directory / "vault"
+
+    @property
+    def graph_state(self) -> Path:
+        """What the embedded graph learned."""
+        return self.directory / "graph.sqlite3"
+
+    @property
     def env_file(self) -> Path:
         return self.hermes_home / ".env"
 

@@ -1,0 +1,49 @@
+"""Short passages of a note: the one that fits a query, or its beginning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from bdh_bridge.graph.embedded.vault import clean_line
+
+EXCERPT_CHARS = 280
+_SEARCHED_CHARS = 20_000
+_LINK = re.compile(r"!?\[\[([^\[\]\n|]{1,300})(?:\|([^\[\]\n]{0,300}))?\]\]")
+_MARKUP = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|`{3,}.*$|~{3,}.*$|[-*+][ \t]+)", re.MULTILINE)
+_SENTENCE = re.compile(r"(?<=[.!?。!?…])\s+|\n\s*\n")
+
+
+def excerpt(text: str, terms: Sequence[str], limit: int = EXCERPT_CHARS) -> str:
+    """At most ``limit`` characters on one line, from where most of ``terms`` occur."""
+    sentences = _sentences(text[:_SEARCHED_CHARS])
+    if not sentences:
+        return ""
+    wanted = [term.lower() for term in terms]
+    hits = [sum(term in sentence.lower() for term in wanted) for sentence in sentences]
+    start = hits.index(max(hits))
+    passage = sentences[start]
+    for sentence in sentences[start + 1 :]:
+        if len(passage) + 1 + len(sentence) > limit:
+            break
+        passage = f"{passage} {sentence}"
+    return shorten(passage, limit)
+
+
+def beginning(text: str, limit: int) -> str:
+    """The first ``limit`` characters of what the note says, on one line."""
+    return shorten(" ".join(_sentences(text[: limit * 8])), limit)
+
+
+def shorten(text: str, limit: int) -> str:
+    """``text`` cut at a blank where one is near, with an ellipsis, never over ``limit``."""
+    if len(text) <= limit:
+        return text
+    cut = text[: limit - 1]
+    word_end = cut.rfind(" ")
+    return (cut[:word_end] if word_end > limit // 2 else cut).rstrip() + "…"
+
+
+def _sentences(text: str) -> list[str]:
+    plain = _LINK.sub(lambda match: match[2] or match[1], _MARKUP.sub("", text))
+    return [line for part in _SENTENCE.split(plain) if (line := clean_line(part))]
