@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from bdh_otel import attributes as attr
-from bdh_otel import names
 from opentelemetry.trace import SpanKind
 
 from bdh_bridge.deadline import BoundedCalls, Deadline, DeadlineExceededError
@@ -26,11 +24,12 @@ from bdh_bridge.routing.chat import ChatReply, Message, within
 from bdh_bridge.routing.contract import RewriteDecision, parse_answer
 from bdh_bridge.routing.hop import Hop, HopError, HopOutcome
 from bdh_bridge.routing.providers import Provider
+from bdh_otel import attributes as attr
+from bdh_otel import names
 
 if TYPE_CHECKING:
-    from bdh_otel.tracer import LocalSpan, Tracer
-
     from bdh_bridge.state import SharedState
+    from bdh_otel.tracer import LocalSpan, Tracer
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +49,12 @@ _aside = BoundedCalls("bdh-rewrite-aside", limit=8)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of every provider. ``message`` is the user's, for the parser."""
+    """What is asked of every provider: the chat ``messages``; for the parser the user's
+    ``message`` and all the ``material`` that the model is to sort."""
 
     messages: Sequence[Message]
     message: str
+    material: str
 
 
 class Chain:
@@ -132,7 +133,7 @@ class Chain:
                 seconds, lambda exchange: provider.ask(question.messages, seconds, exchange)
             )
             visit.replied(reply)
-            decision = parse_answer(reply.text, question.message)
+            decision = parse_answer(reply.text, question.message, question.material)
         except HopError as error:
             if error.outcome is HopOutcome.NO_CREDENTIAL:
                 self._state.record_success(_key(provider))  # nothing of it is down

@@ -7,7 +7,6 @@ knowledge types) is taken where it is usable and dropped where not; text is boun
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -58,8 +57,8 @@ def _knowledge_types(value: Any) -> tuple[str, ...]:
 
 
 def _confidence(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return None  # NaN is what differs from itself; math.isnan fails on huge integers
     return float(min(max(value, 0), 1))
 
 
@@ -90,11 +89,12 @@ class RewriteDecision(BaseModel):
         return self.query
 
 
-def parse_answer(answer: str, message: str = "") -> RewriteDecision:
+def parse_answer(answer: str, message: str = "", material: str = "") -> RewriteDecision:
     """The decision in a model's answer, which may be fenced, or stand amid prose or thoughts.
 
-    ``message`` is the user's message: an object that already stands in it is a quotation (or an
-    attempt to steer the router), never the answer. A blank ``query`` becomes the message.
+    ``message`` is the user's, and becomes the ``query`` where that is blank. ``material`` is all
+    text that the model was given to sort: an object that already stands in it is a quotation,
+    or an attempt to steer the router, and never the answer.
 
     Raises: :class:`HopError` with ``empty``, ``invalid_json`` or ``schema_rejected``.
     """
@@ -108,10 +108,12 @@ def parse_answer(answer: str, message: str = "") -> RewriteDecision:
             raise HopError(HopOutcome.SCHEMA_REJECTED, "a JSON object without the flags")
         reason = "malformed JSON" if "{" in text else "no JSON object"
         raise HopError(HopOutcome.INVALID_JSON, reason)
-    quoted = list(_objects(message[:_ANSWER_LIMIT])) if "{" in message else []
+    quoted = _all_objects(material[:_ANSWER_LIMIT])
     own = [item for item in objects if item not in quoted]
     if not own:
-        raise HopError(HopOutcome.SCHEMA_REJECTED, "the answer repeats an object of the message")
+        raise HopError(
+            HopOutcome.SCHEMA_REJECTED, "the answer repeats an object of the message or its context"
+        )
     # A model that thinks aloud ends with its answer.
     decision = _validate(own[-1])
     if not decision.query:
@@ -137,15 +139,11 @@ def _validate(item: Mapping[str, Any]) -> RewriteDecision:
         raise HopError(HopOutcome.SCHEMA_REJECTED, problems) from None
 
 
-class _Duplicate(ValueError):
-    pass
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in _FLAGS and key in found and found[key] is not value:
-            raise _Duplicate(key)
+            raise ValueError(f"{key} stands there twice")
         found[key] = value
     return found
 
@@ -154,7 +152,8 @@ _decoder = json.JSONDecoder(object_pairs_hook=_unique, strict=False)
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Every outermost JSON object of ``text`` that can be read, in order."""
+    """The outermost JSON objects of ``text`` that can be read, in order; the first 64 braces
+    are tried."""
     position = 0
     for _ in range(_OBJECTS_LIMIT):
         position = text.find("{", position)
@@ -165,5 +164,25 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError):
             position += 1
             continue
-        if isinstance(item, dict):
-            yield item
+        yield item
+
+
+def _all_objects(text: str) -> list[dict[str, Any]]:
+    """Every JSON object of ``text``, inner ones included, wherever it hides."""
+    found: list[dict[str, Any]] = []
+
+    def keep(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        item = dict(pairs)
+        if _FLAGS & item.keys():
+            found.append(item)
+        return item
+
+    decoder = json.JSONDecoder(object_pairs_hook=keep, strict=False)
+    position = text.find("{")
+    while position >= 0:
+        try:
+            _, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            position += 1
+        position = text.find("{", position)
+    return found

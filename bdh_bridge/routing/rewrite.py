@@ -7,21 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bdh_otel import attributes as attr
-from bdh_otel import names
-
 from bdh_bridge.routing.chain import Chain, Question
 from bdh_bridge.routing.contract import RewriteDecision
 from bdh_bridge.routing.history import recent_messages
 from bdh_bridge.routing.hop import Hop, HopOutcome
-from bdh_bridge.routing.prompt import PromptSource, compose
+from bdh_bridge.routing.prompt import MESSAGE_LIMIT, PromptSource, compose
 from bdh_bridge.routing.providers import HostModel, NousCredentials, build_chain
+from bdh_bridge.routing.text import clip_middle
+from bdh_otel import attributes as attr
+from bdh_otel import names
 
 if TYPE_CHECKING:
-    from bdh_otel.tracer import LocalSpan, Tracer
-
     from bdh_bridge.settings import Settings
     from bdh_bridge.state import SharedState
+    from bdh_otel.tracer import LocalSpan, Tracer
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +104,10 @@ class Rewriter:
         span.set_attributes(
             {attr.REWRITE_PROMPT: prompt.source, attr.REWRITE_HISTORY_MESSAGES: len(context)}
         )
-        question = Question(compose(prompt, message, context), message)
+        material = "\n".join(
+            (clip_middle(message, MESSAGE_LIMIT), *(item.text for item in context))
+        )
+        question = Question(compose(prompt, message, context), message, material)
         decision, hops = self._chain.walk(question, span)
         return RewriteOutcome(decision, hops, fallback=decision is None)
 
