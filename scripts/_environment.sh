@@ -128,7 +128,7 @@ make_environment() {
             "Is the package index reachable? Run this again when it is; what was made so far is used."
     fi
     rm -f "$log"
-    fingerprint "$directory" "$@" >"$stamp"
+    fingerprint "$directory" "$@" >"$stamp" || die "$directory has no working Python after the install."
 }
 
 # Runs an installer: its own progress display on a terminal, else a log that is shown on failure.

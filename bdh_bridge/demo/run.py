@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
@@ -224,21 +224,22 @@ def _interruptible() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handling({signal.SIGTERM: interrupt, signal.SIGHUP: interrupt}):
+    with _handling(interrupt, signal.SIGTERM, signal.SIGHUP):
         yield
 
 
 def _uninterruptible() -> contextlib.AbstractContextManager[None]:
     """Stopping is bounded in time and must not be cut off half-way."""
-    ignored = {number: signal.SIG_IGN for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    return _handling(ignored)
+    return _handling(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def _handling(handlers: dict[signal.Signals, object]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}  # type: ignore[arg-type]
+def _handling(
+    handler: Callable[[int, FrameType | None], None] | signal.Handlers, *numbers: signal.Signals
+) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)

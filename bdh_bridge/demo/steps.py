@@ -138,8 +138,8 @@ def graph_killed(stage: Stage, step: Step) -> None:
         "The read fails within its deadline of 2 s and says so",
         asked and all(span.failed and _seconds(span) < 2.5 for span in asked),
         "; ".join(
-            f"{s.name}: {s.attributes.get(attr.RETRIEVAL_OUTCOME)} after {_seconds(s) * 1000:.0f} ms"
-            for s in asked
+            f"{_attributes(span, attr.RETRIEVAL_OUTCOME)} after {_seconds(span) * 1000:.0f} ms"
+            for span in asked
         )
         or "no retrieval span",
     )
