@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bdh_otel import attributes as attr
-
 from bdh_bridge.gates.decision import Decision, GatePath, allow, skip
 from bdh_bridge.gates.reasons import Reason
 from bdh_bridge.gates.view import AnswerView
+from bdh_otel import attributes as attr
 
 NAME = "answer"
 MINIMUM_CHARACTERS = 200

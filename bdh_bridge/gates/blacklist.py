@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bdh_otel import attributes as attr
-
 from bdh_bridge.gates.blacklist_file import Fingerprint, fingerprint, read
 from bdh_bridge.gates.blacklist_rules import Rule, fold, parse
 from bdh_bridge.gates.decision import Decision, GatePath, allow, skip
 from bdh_bridge.gates.reasons import Reason
+from bdh_otel import attributes as attr
 
 if TYPE_CHECKING:
     from bdh_bridge.paths import BridgePaths

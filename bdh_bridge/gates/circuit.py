@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bdh_otel import attributes as attr
-
 from bdh_bridge.gates.decision import Decision, GatePath, allow, skip
 from bdh_bridge.gates.reasons import Reason
+from bdh_otel import attributes as attr
 
 if TYPE_CHECKING:
     from bdh_bridge.state import BreakerDecision

@@ -70,3 +70,10 @@ class Reason(StrEnum):
     # captured
     CAPTURED = "captured"
     NO_USER_MESSAGE = "no_user_message"
+    # route
+    ROUTER_RETRIEVE = "router_retrieve"
+    ROUTER_NO_RETRIEVE = "router_no_retrieve"
+    ROUTER_STORE = "router_store"
+    ROUTER_NO_STORE = "router_no_store"
+    # once
+    ALREADY_WRITTEN = "already_written"

@@ -11,10 +11,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bdh_otel import attributes as attr
-
 from bdh_bridge.gates.decision import Decision, GatePath, allow, skip
 from bdh_bridge.gates.reasons import Reason
+from bdh_otel import attributes as attr
 
 NAME = "relevance"
 MINIMUM_HYBRID = 0.30
