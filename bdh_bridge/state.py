@@ -164,7 +164,9 @@ class SharedState:
         def count(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 row = _breaker_row(connection, key)
-                asked = min(max(retry_after or 0.0, 0.0), LONGEST_RETRY_AFTER)
+                # Not a number, negative and endless ones do occur in a peer's answer.
+                asked = min(retry_after or 0.0, LONGEST_RETRY_AFTER)
+                asked = asked if asked > 0 else 0.0
                 if row is not None and row["probed_at"] is None:
                     left = self._left(row)
                     # A straggler, sent before the circuit opened, says nothing new.

@@ -8,6 +8,7 @@ at. Literals are all tried; expressions have a time limit each and one for all o
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from bdh_bridge.gates.blacklist_file import Fingerprint, fingerprint, read
 from bdh_bridge.gates.blacklist_rules import Rule, fold, parse
 from bdh_bridge.gates.decision import Decision, GatePath, allow, skip
 from bdh_bridge.gates.reasons import Reason
+from bdh_bridge.gates.trie import trie_pattern
 from bdh_otel import attributes as attr
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ MAX_MESSAGE_CHARACTERS = 20_000
 #: Seconds for one expression, and for all of them in one turn.
 RULE_TIMEOUT, LIST_TIMEOUT = 0.02, 0.05
 MAX_WARNINGS = 200
+#: Characters of each literal that are looked for in one pass, before whole ones are.
+PREFILTER = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +51,15 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a look through the list gave. ``unfinished``: rules that ran out of time."""
+    """What a look through the list gave.
+
+    ``rules``: how many are in use; ``errors``: how many can't be; ``unfinished``: those that ran
+    out of time on this text and so count as no match.
+    """
 
     match: Match | None
-    tried: int
+    rules: int
+    errors: int = 0
     unfinished: tuple[Rule, ...] = ()
 
 
@@ -69,8 +78,8 @@ def resolve_blacklist(settings: Settings, paths: BridgePaths) -> Path:
 
 def blacklisted(path: GatePath, text: str, blacklist: Blacklist) -> Decision:
     checked = blacklist.check(text)
-    details: dict[str, Any] = {attr.GATE_RULES: checked.tried}
-    unusable = len(blacklist.errors) + len(checked.unfinished)
+    details: dict[str, Any] = {attr.GATE_RULES: checked.rules}
+    unusable = checked.errors + len(checked.unfinished)
     if unusable:
         details[attr.GATE_RULE_ERRORS] = unusable
     if checked.match:
@@ -81,7 +90,7 @@ def blacklisted(path: GatePath, text: str, blacklist: Blacklist) -> Decision:
         rule = checked.unfinished[0]
         details[attr.GATE_RULE_LINE] = rule.line
         return allow(NAME, path, Reason.RULE_TIMED_OUT, rule.source, **details)
-    reason = Reason.NO_RULE_MATCHED if checked.tried else Reason.NO_RULES
+    reason = Reason.NO_RULE_MATCHED if checked.rules else Reason.NO_RULES
     return allow(NAME, path, reason, **details)
 
 
@@ -162,25 +171,37 @@ class RuleSet:
         self.errors = tuple(rule for rule in rules if rule.enabled and rule.error)
         usable = [rule for rule in rules if rule.usable]
         self._literals = [(fold(rule.pattern), rule) for rule in usable if rule.kind == "literal"]
+        # Nearly every message holds no literal's beginning, and one pass shows that.
+        self._beginnings = re.compile(trie_pattern(lit[:PREFILTER] for lit, _ in self._literals))
         self._regexes = [rule for rule in usable if rule.kind == "regex"]
 
     def check(self, text: str) -> Checked:
-        tried = len(self._literals) + len(self._regexes)
-        if self._literals:
-            folded = fold(text)
-            for literal, rule in self._literals:
-                if literal in folded:
-                    return Checked(Match(rule), tried)
         unfinished: list[Rule] = []
+        matched = self._literal(text) or self._regex(text, unfinished)
+        return Checked(
+            Match(matched) if matched else None,
+            len(self._literals) + len(self._regexes),
+            len(self.errors),
+            tuple(unfinished),
+        )
+
+    def _literal(self, text: str) -> Rule | None:
+        if not self._literals:
+            return None
+        folded = fold(text)
+        if not self._beginnings.search(folded):
+            return None
+        return next((rule for literal, rule in self._literals if literal in folded), None)
+
+    def _regex(self, text: str, unfinished: list[Rule]) -> Rule | None:
         deadline = time.monotonic() + LIST_TIMEOUT
         for rule in self._regexes:
             left = deadline - time.monotonic()
-            if left <= 0:
-                unfinished.append(rule)
-                continue
             try:
+                if left <= 0:
+                    raise TimeoutError
                 if rule.compiled.search(text, timeout=min(RULE_TIMEOUT, left)):
-                    return Checked(Match(rule), tried, tuple(unfinished))
+                    return rule
             except (TimeoutError, MemoryError):
                 unfinished.append(rule)
-        return Checked(None, tried, tuple(unfinished))
+        return None

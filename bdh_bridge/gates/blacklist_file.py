@@ -7,7 +7,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -105,6 +105,21 @@ def save(path: Path, text: str, expected: Fingerprint | None) -> Fingerprint:
         if expected is not None:
             _replace(target.with_name(target.name + BACKUP_SUFFIX), target.read_bytes())
         return _replace(target, data)
+
+
+def edit(path: Path, change: Callable[[str], str]) -> None:
+    """Apply ``change`` (text to text) to the file as it is, also while others save it.
+
+    Raises: NotEditable; OSError; ChangedOnDisk if others don't stop saving; what ``change`` does.
+    """
+    for attempts_left in (4, 3, 2, 1, 0):
+        content = open_for_editing(path)
+        try:
+            save(path, change(content.text), content.fingerprint)
+            return
+        except ChangedOnDisk:
+            if not attempts_left:
+                raise
 
 
 def _read_bytes(path: Path) -> tuple[bytes, Fingerprint | None]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from bdh_bridge.gates.pattern_bounds import check_pattern
@@ -18,8 +19,10 @@ from bdh_bridge.gates.pattern_bounds import check_pattern
 OFF = "#off:"
 REGEX = "re:"
 MAX_LITERAL_CHARACTERS = 2_000
-#: Rules over these bounds are not used; each one costs time in every turn.
-MAX_LITERALS, MAX_REGEXES = 2_000, 300
+#: Rules in use; each one costs time in every turn.
+MAX_RULES = {"literal": 2_000, "regex": 300}
+#: Rules of any kind that are looked at, so that a senseless file costs no seconds.
+MAX_LINES = 5_000
 
 #: What a useful pattern can't match all of: unrelated letters, digits and scripts.
 _PROBES = tuple(char * 64 for char in ("a", "7", "é", "漢"))
@@ -53,7 +56,7 @@ def parse(text: str) -> list[Rule]:
     """Every rule of a blacklist in order, the unusable and the switched off ones too."""
     rules: list[Rule] = []
     comments: list[str] = []
-    budget = {"literal": MAX_LITERALS, "regex": MAX_REGEXES}
+    used = {"literal": 0, "regex": 0}
     for number, line in enumerate(_LINE_END.split(text.removeprefix("\ufeff")), start=1):
         source = line.strip()
         if not source:
@@ -61,14 +64,20 @@ def parse(text: str) -> list[Rule]:
         elif source.startswith("#") and not source.startswith(OFF):
             comments.append(source.lstrip("#").strip())
         else:
-            rules.append(parse_rule(source, number, "\n".join(comments), budget))
+            rule = parse_rule(source, number, "\n".join(comments))
             comments.clear()
+            if rule.usable:
+                used[rule.kind] += 1
+                if used[rule.kind] > MAX_RULES[rule.kind]:
+                    error = f"this and all later rules: over {MAX_RULES[rule.kind]} of this kind"
+                    return [*rules, replace(rule, error=error, compiled=None)]
+            rules.append(rule)
+            if len(rules) == MAX_LINES:
+                return [*rules, replace(rule, enabled=True, error="all after it: too many lines")]
     return rules
 
 
-def parse_rule(
-    source: str, line: int = 1, comment: str = "", budget: dict[str, int] | None = None
-) -> Rule:
+def parse_rule(source: str, line: int = 1, comment: str = "") -> Rule:
     """One line that is neither blank nor a comment; ``error`` is set where it can't be used."""
     enabled = not source.startswith(OFF)
     body = source if enabled else source.removeprefix(OFF).strip()
@@ -76,16 +85,13 @@ def parse_rule(
     kind: Literal["literal", "regex"] = "regex" if is_regex else "literal"
     pattern = body.removeprefix(REGEX).strip() if is_regex else _unescape(body)
     compiled, error = None, _unusable(body, pattern)
-    if enabled and not error and budget is not None:
-        budget[kind] -= 1
-        if budget[kind] < 0:
-            error = "one rule too many"
     if is_regex and not error:
         # Switched off ones too: an editor shows what is wrong before they are switched on.
         compiled, error = compile_pattern(pattern)
     return Rule(line, source, kind, pattern, enabled, comment, error, compiled)
 
 
+@lru_cache(maxsize=512)  # after an edit the other rules need no compiling again
 def compile_pattern(pattern: str) -> tuple[Any, str]:
     """A compiled expression and ``""``, or None and why it is refused. Bounded in time."""
     import regex

@@ -13,6 +13,7 @@ from typing import Any
 from bdh_bridge.gates import eligibility_words as words
 from bdh_bridge.gates.decision import Decision, GatePath, allow, skip
 from bdh_bridge.gates.reasons import Reason
+from bdh_bridge.gates.trie import trie_pattern
 from bdh_otel import attributes as attr
 
 NAME = "eligibility"
@@ -20,20 +21,15 @@ NAME = "eligibility"
 #: it does below; the two give different reasons.
 SHORTEST, LONG = 24, 40
 #: Characters that are looked at: more than enough to be long, few enough to be quick.
-WINDOW = 2_000
+WINDOW = 500
 #: Words in which cues are looked for; a message of more passes by its length anyway.
 MAX_WORDS = 60
 
 _APOSTROPHES = str.maketrans(dict.fromkeys("’‘ʼ`´＇", "'"))
 _ACCENT = re.compile("[\u0300-\u036f]")
 # Letters, digits, and the blocks whose vowel signs are marks to Python but parts of words.
-_WORD = re.compile(
-    r"(?:[^\W_]|[\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u109f\u1780-\u17d3]|(?<=\w)'(?=\w))+"
-)
-_SPACELESS = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
-)
+_LETTER = r"[\w\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u109f\u1780-\u17d3]"
+_WORD = re.compile(f"{_LETTER}+(?:'{_LETTER}+)*")
 # A question mark inside of a URL asks nothing; after a letter of a script without spaces the
 # next sentence may follow at once.
 _QUESTION_MARK = re.compile(r"[?؟](?![\w=&/%+-])|(?<=[^\x00-\x7f])[?؟]|¿")
@@ -94,16 +90,9 @@ def is_casual(tokens: list[str]) -> bool:
 
 def find_cue(text: str, tokens: list[str]) -> str:
     """The first word or phrase that points at knowledge, as it is in the lists, or ``""``."""
-    for token in tokens[:MAX_WORDS]:
-        for part in {token, *token.split("'")}:  # l'architettura, what's
-            if part in _CUE_WORDS:
-                return part
-            if part.startswith(_CUE_STEMS):
-                return next(stem for stem in _CUE_STEMS if part.startswith(stem))
-    spaced = f" {' '.join(tokens[:MAX_WORDS])} "
-    for phrase in _CUE_PHRASES:
-        if phrase in spaced:
-            return phrase.strip()
+    found = _CUE.search(" ".join(tokens[:MAX_WORDS]))
+    if found:
+        return found[0]
     return "" if text.isascii() else next((piece for piece in _CUE_PIECES if piece in text), "")
 
 
@@ -173,16 +162,18 @@ def _bare(word: str) -> str:
 
 
 def _items(block: str) -> list[str]:
-    parts = re.split(r"[,\n]", block)
-    return [item for part in parts if (item := " ".join(_WORD.findall(normalise(part))))]
+    parts = normalise(block.replace("\n", ",")).split(",")
+    return [item for part in parts if (item := " ".join(_WORD.findall(part)))]
 
 
 _CASUAL = frozenset(map(_bare, _items(words.CASUAL)))
 _FILLERS = frozenset(map(_bare, _items(words.FILLERS)))
 _LONGEST_PHRASE = max(phrase.count(" ") + 1 for phrase in _CASUAL)
-_CUE_STEMS = tuple(_items(words.CUE_STEMS))
-_CUE_WORDS = frozenset(_items(words.CUE_WORDS))
-_CUE_PHRASES = tuple(f" {phrase} " for phrase in _items(words.CUE_PHRASES))
+# After a blank or an elided article (l'architettura); a stem may go on, a word may not.
+_CUE = re.compile(
+    rf"(?<![^ '])(?:{trie_pattern(_items(words.CUE_STEMS))}"
+    rf"|{trie_pattern(_items(words.CUE_WORDS + words.CUE_PHRASES))}(?![^ ']))"
+)
 _CUE_PIECES = tuple(_items(words.CUE_PIECES))
 _QUESTION_WORDS = frozenset(_items(words.QUESTION_WORDS))
 _FIRST_QUESTION_WORDS = tuple(f" {phrase} " for phrase in _items(words.FIRST_QUESTION_WORDS))

@@ -13,6 +13,8 @@ MAX_CHARACTERS = 1_000
 MAX_SIZE = 20_000
 MAX_DEPTH = 25
 
+_COMMENT = re.compile(r"\(\?#[^)]*\)")
+_VERBOSE = re.compile(r"\(\?[a-zA-Z0-9]*x")
 _COUNT = re.compile(r"\{(\d*)(?:(,)(\d*))?\}")
 
 
@@ -20,6 +22,10 @@ def check_pattern(pattern: str) -> str:
     """Why ``pattern`` must not be compiled, or ``""``."""
     if len(pattern) > MAX_CHARACTERS:
         return f"it is longer than {MAX_CHARACTERS} characters"
+    if _VERBOSE.search(pattern):
+        return "the verbose flag is not for rules of one line"
+    # Comments and, under the verbose flag, blanks may stand between an item and its count.
+    pattern = _COMMENT.sub("", pattern)
     sizes = [0]  # of the open groups, outermost first
     last = 0  # size of the item that a following count repeats
     position = 0
