@@ -30,6 +30,10 @@ _ACCENT = re.compile("[\u0300-\u036f]")
 # Letters, digits, and the blocks whose vowel signs are marks to Python but parts of words.
 _LETTER = r"[\w\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u109f\u1780-\u17d3]"
 _WORD = re.compile(f"{_LETTER}+(?:'{_LETTER}+)*")
+_SPACELESS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
 # A question mark inside of a URL asks nothing; after a letter of a script without spaces the
 # next sentence may follow at once.
 _QUESTION_MARK = re.compile(r"[?؟](?![\w=&/%+-])|(?<=[^\x00-\x7f])[?؟]|¿")
