@@ -84,7 +84,15 @@ def test_injected_context_does_not_come_back() -> None:
 def test_odd_histories_do_no_harm() -> None:
     assert texts(None) == []
     assert texts([]) == []
-    odd = [None, "text", 5, {}, {"role": "user"}, {"role": "user", "content": 7}, {"role": []}]
+    odd: list[Any] = [
+        None,
+        "text",
+        5,
+        {},
+        {"role": "user"},
+        {"role": "user", "content": 7},
+        {"role": []},
+    ]
     assert texts([*odd, {"role": "assistant", "content": "\x00 ok \ud800"}]) == ["ok ?"]
 
 

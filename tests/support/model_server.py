@@ -39,6 +39,7 @@ class Request:
 
 class Handler(BaseHTTPRequestHandler):
     server: _Server
+    asked: Request
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -46,7 +47,8 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length))
         headers = {name.lower(): value for name, value in self.headers.items()}
         owner = self.server.owner
-        owner.requests.append(Request(self.path, headers, body))
+        self.asked = Request(self.path, headers, body)
+        owner.requests.append(self.asked)
         self.close_connection = True
         with contextlib.suppress(OSError):
             owner.reply(self)
@@ -156,7 +158,11 @@ def html() -> Reply:
 
 def hang() -> Reply:
     """Read the request and say nothing."""
-    return lambda handler: bool(handler.server.owner.closing.wait()) and None
+
+    def reply(handler: Handler) -> None:
+        handler.server.owner.closing.wait()
+
+    return reply
 
 
 def trickle_headers(interval: float = 0.02) -> Reply:
