@@ -193,11 +193,13 @@ class SpanWriter:
         dropped = self._dropped
         try:
             rows = [span.row() for span in batch]
-            reopened = [
+            reopened = {
                 row.span_id for row, span in zip(rows, batch, strict=True) if span.provisional
-            ]
+            }
+            # A short turn's open row and its end may wait in one batch: only the end counts.
+            rows = [row for row in rows if row.end_ns is not None or row.span_id not in reopened]
             for _ in range(2):
-                if store.insert(rows, self._resource, reopened=reopened, dropped=dropped):
+                if store.insert(rows, self._resource, reopened=[*reopened], dropped=dropped):
                     break
                 self._resource = self._register(store)
         except BaseException:
