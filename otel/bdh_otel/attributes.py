@@ -344,6 +344,23 @@ EXCEPTION_MESSAGE = _declare("exception.message", "string", "Its message", "loca
 
 TABLE: Mapping[str, Attribute] = MappingProxyType(_table)
 
+#: Release of the semantic conventions that the names above follow.
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+
+#: What is told about a process, all of it exportable; other keys of a resource stay here.
+RESOURCE: Mapping[str, str] = MappingProxyType(
+    {
+        "service.name": "`hermes-bdh-bridge`",
+        "service.version": "Version of the bridge",
+        "service.instance.id": "One process: a random id",
+        "host.name": "Name of the machine",
+        "process.pid": "Process id",
+        "bdh.role": "`agent`, `worker` or `command`",
+        "bdh.hermes.version": "Version of the host",
+        "bdh.hermes.profile": "Profile of the host",
+    }
+)
+
 #: What a span says about its own end; it carries one of these at most.
 OUTCOMES = (
     HOP_OUTCOME,

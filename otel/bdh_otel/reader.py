@@ -13,7 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from bdh_otel.store import SCHEMA
 
 ERROR = 2
 """``StatusCode.ERROR`` as a number."""
+_KINDS = ("internal", "server", "client", "producer", "consumer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,15 @@ class StoredSpan:
     def failed(self) -> bool:
         return self.status == ERROR
 
+    def as_json(self) -> dict[str, Any]:
+        """The span for a machine: kind and status by name, times in nanoseconds."""
+        return {
+            **asdict(self),
+            "kind": _KINDS[self.kind] if 0 <= self.kind < len(_KINDS) else str(self.kind),
+            "status": {0: "unset", 1: "ok", ERROR: "error"}.get(self.status, str(self.status)),
+            "duration_ns": self.duration_ns,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -109,7 +119,8 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The store as a whole. ``bytes`` is the size of its file; ``dropped`` spans were lost."""
+    """The store as a whole. ``bytes`` is the size of its database; ``dropped`` spans were lost
+    by the processes that are still on record."""
 
     spans: int
     last_seq: int
@@ -185,14 +196,8 @@ class SpanReader:
         ended: bool = False,
     ) -> list[StoredSpan]:
         """Spans stored after ``seq``, oldest first; with ``ended`` without open ones."""
-        sql, values = "SELECT * FROM spans WHERE seq > ?", [seq]  # type: tuple[str, list[Any]]
-        if session is not None:
-            sql, values = f"{sql} AND session = ?", [*values, session]
-        if ended:
-            sql = f"{sql} AND end_ns IS NOT NULL"
         with self._open() as connection:
-            rows = connection.execute(f"{sql} ORDER BY seq LIMIT ?", (*values, limit)).fetchall()
-        return [_span(row) for row in rows]
+            return spans_after(connection, seq, limit, session=session, ended=ended)
 
     def last_seq(self) -> int:
         """The highest sequence number given so far; 0 in an empty store."""
@@ -222,8 +227,13 @@ class SpanReader:
                 " (SELECT coalesce(sum(dropped), 0) FROM resources)"
             ).fetchone()
             last = _last_seq(connection)
+            # The pages, not the file: much of it may still be in the log.
+            pages, page = (
+                int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+                for name in ("page_count", "page_size")
+            )
         spans, oldest, newest, still_open, dropped = row
-        return Status(spans, last, oldest, newest, still_open, dropped, self.path.stat().st_size)
+        return Status(spans, last, oldest, newest, still_open, dropped, pages * page)
 
     def resources(self) -> dict[int, dict[str, Any]]:
         """Attributes of the processes that wrote, by the number that spans name them by."""
@@ -262,6 +272,24 @@ class SpanReader:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def spans_after(
+    connection: sqlite3.Connection,
+    seq: int,
+    limit: int,
+    *,
+    session: str | None = None,
+    ended: bool = False,
+) -> list[StoredSpan]:
+    """:meth:`SpanReader.after` on an open connection; raises :class:`sqlite3.Error`."""
+    sql, values = "SELECT * FROM spans WHERE seq > ?", [seq]  # type: tuple[str, list[Any]]
+    if session is not None:
+        sql, values = f"{sql} AND session = ?", [*values, session]
+    if ended:
+        sql = f"{sql} AND end_ns IS NOT NULL"
+    rows = connection.execute(f"{sql} ORDER BY seq LIMIT ?", (*values, limit)).fetchall()
+    return [_span(row) for row in rows]
 
 
 def _last_seq(connection: sqlite3.Connection) -> int:

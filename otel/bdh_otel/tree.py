@@ -25,6 +25,8 @@ _COLOURS = {
     "dim": "\x1b[2m",
 }
 _RESET = "\x1b[0m"
+#: Nanoseconds from which a duration is shown: what decisions take by computing alone is noise.
+_WORTH_TELLING = 100_000
 
 
 def colours_wanted(stream: TextIO = sys.stdout, environ: Mapping[str, str] | None = None) -> bool:
@@ -35,12 +37,13 @@ def colours_wanted(stream: TextIO = sys.stdout, environ: Mapping[str, str] | Non
     return stream.isatty()
 
 
-def render(spans: Iterable[StoredSpan], *, colour: bool = False) -> str:
+def render(spans: Iterable[StoredSpan], *, colour: bool = False, late: bool = False) -> str:
     """The tree of one trace, or of several, one after the other; ends with a line break.
 
-    A span whose parent isn't among ``spans`` is shown as a root, never left out.
+    A span whose parent isn't among ``spans`` is shown as a root, never left out. ``late``: the
+    spans are an addition to a trace that was shown before.
     """
-    return "".join(f"{line}\n" for line in _lines(list(spans), Painter(colour)))
+    return "".join(f"{line}\n" for line in _lines(list(spans), Painter(colour), late))
 
 
 class Painter:
@@ -53,7 +56,7 @@ class Painter:
         return f"{_COLOURS[style]}{text}{_RESET}" if self._colour and text else text
 
 
-def _lines(spans: list[StoredSpan], paint: Painter) -> Iterator[str]:
+def _lines(spans: list[StoredSpan], paint: Painter, late: bool) -> Iterator[str]:
     known = {span.span_id for span in spans}
     children: dict[str, list[StoredSpan]] = {}
     roots: list[StoredSpan] = []
@@ -64,17 +67,21 @@ def _lines(spans: list[StoredSpan], paint: Painter) -> Iterator[str]:
             roots.append(span)
     shown: set[str] = set()
     for root in roots:
-        yield from _tree(root, children, paint, shown)
+        yield from _tree(root, children, paint, shown, late)
     # Parents that form a ring have no root; broken input must not hide spans.
     for span in spans:
         if span.span_id not in shown:
-            yield from _tree(span, children, paint, shown)
+            yield from _tree(span, children, paint, shown, late)
 
 
 def _tree(
-    root: StoredSpan, children: dict[str, list[StoredSpan]], paint: Painter, shown: set[str]
+    root: StoredSpan,
+    children: dict[str, list[StoredSpan]],
+    paint: Painter,
+    shown: set[str],
+    late: bool,
 ) -> Iterator[str]:
-    yield from _root_lines(root, paint)
+    yield from _root_lines(root, paint, late)
     # An explicit stack: a trace may be deeper than Python's.
     shown.add(root.span_id)
     stack = [("", _unshown(children.get(root.span_id, ()), shown))]
@@ -100,14 +107,14 @@ def _unshown(spans: Sequence[StoredSpan], shown: set[str]) -> list[StoredSpan]:
     return found
 
 
-def _root_lines(span: StoredSpan, paint: Painter) -> Iterator[str]:
+def _root_lines(span: StoredSpan, paint: Painter, late: bool) -> Iterator[str]:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(span.start_ns / 1e9))
-    origin = [f"trace {span.trace_id[:8]}"]
+    origin = [f"{'later in ' if late else ''}trace {span.trace_id[:8]}"]
     if span.platform:
         origin.append(one_line(span.platform, 40))
     if span.session:
         origin.append(f"session {one_line(span.session, 60)}")
-    if span.parent_id is not None:
+    if span.parent_id is not None and not late:
         origin.append(f"parent {span.parent_id} is not in this store")
     yield f"{paint('head', when)}  {paint('dim', ' · '.join(origin))}"
     head, *more = _span_lines(span, paint)
@@ -127,7 +134,8 @@ def _span_lines(span: StoredSpan, paint: Painter) -> list[str]:
             head.append(" · ".join(facts[1:]))
     if span.failed and not _told(span, facts):
         head.append(paint("bad", escape(span.error_type or "failed")))
-    head.append(paint("dim", duration(span.duration_ns)))
+    if span.duration_ns is None or span.duration_ns >= _WORTH_TELLING:
+        head.append(paint("dim", duration(span.duration_ns)))
     lines = ["  ".join(head), *(paint("dim", quote) for quote in quotes)]
     if span.status_message:
         lines.append(paint("bad", one_line(span.status_message, 200)))
