@@ -87,8 +87,8 @@ def _first(connection: sqlite3.Connection) -> None:
 SCHEMA = Schema("outbox", 0x42444858, (_first,), synchronous="FULL")
 
 _COLUMNS = tuple(Write.__dataclass_fields__)
-#: The columns of :class:`Write`, for a SELECT.
-COLUMNS = ", ".join(_COLUMNS)
+#: Reads rows for :func:`to_write`; a WHERE may follow.
+SELECT = f"SELECT {', '.join(_COLUMNS)} FROM writes"  # noqa: S608 (our own column names)
 
 
 def to_write(row: sqlite3.Row) -> Write:
@@ -98,3 +98,16 @@ def to_write(row: sqlite3.Row) -> Write:
     if values["claimed_from"] is not None:
         values["claimed_from"] = State(values["claimed_from"])
     return Write(**values)
+
+
+def find_write(connection: sqlite3.Connection, write_id: str) -> Write | None:
+    row = connection.execute(f"{SELECT} WHERE id = ?", (write_id,)).fetchone()
+    return None if row is None else to_write(row)
+
+
+def get_write(connection: sqlite3.Connection, write_id: str) -> Write:
+    """Raises: KeyError."""
+    write = find_write(connection, write_id)
+    if write is None:
+        raise KeyError(write_id)
+    return write

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from pathlib import Path
 from bdh_otel.database import make_private_directory
 
 log = logging.getLogger(__name__)
+
+#: Seconds after which nobody writes at an unfinished file any more.
+_PARTIAL_AGE = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,13 @@ class Spool:
                         total += entry.stat(follow_symlinks=False).st_size
                         files += 1
         return files, total
+
+    def remove_partial(self) -> None:
+        """Remove what processes that died while writing left behind: it was never accepted."""
+        with contextlib.suppress(OSError):
+            for path in self.directory.glob("*.part"):
+                if time.time() - path.stat().st_mtime > _PARTIAL_AGE:
+                    path.unlink()
 
     def waiting(self) -> Iterator[tuple[Path, SpooledWrite]]:
         """The files, oldest first. One that can't be understood is renamed, never deleted."""

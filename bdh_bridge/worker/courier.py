@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from bdh_bridge.outbox.queue import Claim, Queue, Result, Transition
+from bdh_bridge.outbox.queue import Claim, Queue
 from bdh_bridge.outbox.states import State, Write
+from bdh_bridge.outbox.transitions import Result, Transition
+from bdh_bridge.outbox.upkeep import Upkeep
 from bdh_bridge.settings import Settings
 from bdh_bridge.worker.delivery import Client, Health
 from bdh_bridge.worker.trace import DeliveryTrace
@@ -22,28 +24,41 @@ class Courier:
     """``settings`` is asked before every write, so that a new token counts at once."""
 
     def __init__(
-        self, queue: Queue, trace: DeliveryTrace, settings: Callable[[], Settings]
+        self,
+        queue: Queue,
+        upkeep: Upkeep,
+        trace: DeliveryTrace,
+        settings: Callable[[], Settings],
     ) -> None:
         self._queue = queue
+        self._upkeep = upkeep
         self._trace = trace
         self._settings = settings
         self._client: Client | None = None
         self._client_of: tuple[str, str, float] | None = None
-        self.delivered = 0
+        self.handled = 0
+        """Attempts made."""
+        self.busy_since: float | None = None
+        """Monotonic time at which the attempt under way began."""
 
     def run(self, stop: threading.Event) -> float | None:
         """Deliver what is due. Returns the seconds until something else is; None: nothing waits.
 
         Raises: a :class:`~bdh_otel.database.StoreError`.
         """
-        for transition in [*self._queue.recover(), *self._queue.close_windows()]:
+        for transition in [*self._upkeep.recover(), *self._upkeep.close_windows()]:
             self._trace.record(transition)
         while not stop.is_set():
             settings = self._settings()
             write = self._queue.next_write(settings.api_url)
             if write is None:
                 return self._queue.seconds_until_next(settings.api_url)
-            self._attempt(write, self._client_for(settings), stop)
+            self.busy_since = time.monotonic()
+            try:
+                self._attempt(write, self._client_for(settings), stop)
+            finally:
+                self.busy_since = None
+                self.handled += 1
         return None
 
     def abort(self) -> None:
@@ -66,8 +81,7 @@ class Courier:
             # before its instance is known: a doubt could not be settled any more.
             waited = self._queue.postpone(write, replace(health.problem, state=State.PENDING))
             self._trace.record(waited, started_ns)
-            for expired in self._queue.expire(write.destination):
-                self._trace.record(expired)
+            self._expire(write)
             return
         if settling and not _same_server(write, health):
             self._trace.record(
@@ -85,11 +99,13 @@ class Courier:
         if transition is None:
             log.warning("[bdh-bridge] write %s was taken over while it was sent", write.id)
             return
-        self.delivered += transition.after.state is State.DELIVERED
         self._trace.record(transition, started_ns)
         if result.state is State.PENDING:
-            for expired in self._queue.expire(write.destination):
-                self._trace.record(expired)
+            self._expire(write)
+
+    def _expire(self, write: Write) -> None:
+        for transition in self._upkeep.expire(write):
+            self._trace.record(transition)
 
     def _finish(self, claim: Claim, result: Result, stop: threading.Event) -> Transition | None:
         """Record the result, as long as it takes: the server has it, only this process knows."""

@@ -23,8 +23,9 @@ from typing import Any
 import httpx
 
 from bdh_bridge import __version__
-from bdh_bridge.outbox.queue import Result, Server
+from bdh_bridge.outbox.queue import Server
 from bdh_bridge.outbox.states import State, Write
+from bdh_bridge.outbox.transitions import Result
 
 CONNECT_TIMEOUT = 2.0
 HEALTH_TIMEOUT = 2.0
@@ -79,7 +80,7 @@ class Client:
             return Health(problem=problem, unreachable=not progress.started)
         if answer.status in (429, 503):
             return Health(problem=_judge(answer), unreachable=True)
-        if answer.status >= 500:
+        if answer.status not in (200, 404):  # 404: a server from before there was /health
             return Health(problem=_judge(answer))
         return Health(server=_declared(answer))
 

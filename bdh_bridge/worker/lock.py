@@ -66,6 +66,8 @@ class WorkerLock:
 
     def release(self) -> None:
         if self._descriptor is not None:
+            # Explicitly: a forked child of a host (thread mode) may hold a copy of the descriptor.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
 

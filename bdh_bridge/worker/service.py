@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+import os
 import signal
 import threading
 import time
@@ -13,6 +14,7 @@ from types import FrameType
 from bdh_bridge import __version__
 from bdh_bridge.outbox.queue import Queue
 from bdh_bridge.outbox.store import Outbox
+from bdh_bridge.outbox.upkeep import Upkeep
 from bdh_bridge.settings import Loaded, Settings, load
 from bdh_bridge.worker.bell import Bell
 from bdh_bridge.worker.clock import ClockGuard
@@ -35,24 +37,38 @@ LINGER = 30.0
 STOP_GRACE = 30.0
 #: Longest pause after trouble with the outbox's file, in seconds.
 LONGEST_TROUBLE = 60.0
+#: Seconds beyond the write timeout after which a delivery counts as hung.
+HANG_LIMIT = 120.0
 LOG_BYTES = 512 * 1024
 
 
 class Worker:
-    """One home's worker. The caller holds ``lock``; :meth:`run` releases it."""
+    """One home's worker. The caller holds ``lock``; :meth:`run` releases it.
+
+    ``linger`` is in seconds. With ``once`` it does not wait for anything: it ends when nothing
+    more can be done at the moment.
+    """
 
     def __init__(
-        self, loaded: Loaded, lock: WorkerLock, *, mode: str, linger: float = LINGER
+        self,
+        loaded: Loaded,
+        lock: WorkerLock,
+        *,
+        mode: str,
+        linger: float = LINGER,
+        once: bool = False,
     ) -> None:
         self._lock = lock
         self._mode = mode
         self._linger = linger
+        self._once = once
         self._settings = _LiveSettings(loaded)
         settings, paths = loaded.settings, loaded.paths
         self._outbox = Outbox(paths.outbox, spool=paths.outbox_spool)
-        self._queue = Queue(
+        owner = owner_name()
+        self._upkeep = Upkeep(
             self._outbox,
-            owner=owner_name(),
+            owner=owner,
             is_alive=owner_lives,
             max_age=settings.outbox_max_age,
             claim_limit=settings.write_timeout * 2 + 60,
@@ -64,8 +80,13 @@ class Worker:
             max_rows=settings.otel_store_max_rows,
             max_bytes=settings.otel_store_max_bytes,
         )
-        self._courier = Courier(self._queue, DeliveryTrace(self._tracer), self._settings)
-        self._duties = Duties(duties_of(loaded, self._queue))
+        self._courier = Courier(
+            Queue(self._outbox, owner=owner),
+            self._upkeep,
+            DeliveryTrace(self._tracer),
+            self._settings,
+        )
+        self._duties = Duties(duties_of(loaded, self._upkeep))
         self._bell = Bell(bell_path(loaded))
         self._clock = ClockGuard()
         self._code = CodeStamp()
@@ -107,9 +128,10 @@ class Worker:
             pause: float | None = None
             try:
                 self._mind_the_clock()
-                taken, before = self._queue.take_in_spool(), self._courier.delivered
+                self._take_in_spool()
+                before = self._courier.handled
                 pause = self._courier.run(self._stop)
-                busy = pause is not None or taken or self._courier.delivered > before
+                busy = pause is not None or self._courier.handled > before
                 trouble = 0.0
             except CorruptFile as error:
                 self._replace(error)
@@ -121,6 +143,8 @@ class Worker:
             except StoreError as error:  # not ours, too open, or too new: nothing to do but say so
                 log.error("[bdh-bridge] %s", error)
                 return "the outbox can't be used"
+            if self._once:
+                return "all that can be done now is done"
             now = time.monotonic()
             if busy or self._duties.unfinished:
                 last_busy = now
@@ -140,8 +164,8 @@ class Worker:
                 return True
         except StoreError:
             return True
-        # Work, but somebody else may be at it by now.
-        return not self._lock.acquire(wait=0.0, version=__version__, mode=self._mode)
+        # Work, but somebody else may be at it by now. The wait covers those who only probe.
+        return not self._lock.acquire(wait=0.1, version=__version__, mode=self._mode)
 
     def _outdated(self) -> str | None:
         if self._code.changed():
@@ -150,11 +174,18 @@ class Worker:
             return "its lock file was replaced"
         return None
 
+    def _take_in_spool(self) -> None:
+        try:
+            self._upkeep.take_in_spool()
+        except StoreUnavailable as error:
+            # A full disk must not keep back what is in the database already.
+            log.warning("[bdh-bridge] spooled writes have to wait: %s", error)
+
     def _mind_the_clock(self) -> None:
         jump = self._clock.jump()
         if jump:
             log.warning("[bdh-bridge] the clock jumped by %+.0f s", jump)
-            self._queue.shift_clock(jump)
+            self._upkeep.shift_clock(jump)
 
     def _replace(self, error: CorruptFile) -> None:
         try:
@@ -165,7 +196,18 @@ class Worker:
 
     def _keep_house(self) -> None:
         while not self._stop.is_set():
-            self._stop.wait(max(0.2, self._duties.run_due()))
+            self._watch_over_delivery()
+            self._stop.wait(min(5.0, max(0.2, self._duties.run_due())))
+
+    def _watch_over_delivery(self) -> None:
+        """A request that outlives every deadline (a name lookup that hangs) blocks the home: a
+        fresh worker may do better. What was being sent is then in doubt, as after a kill."""
+        since = self._courier.busy_since
+        limit = self._settings().write_timeout + HANG_LIMIT
+        if self._mode == "process" and since is not None and time.monotonic() - since > limit:
+            log.error("[bdh-bridge] no progress for %.0f s: the worker ends itself", limit)
+            logging.shutdown()
+            os._exit(70)
 
 
 class _LiveSettings:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
-from bdh_bridge.outbox.queue import Transition
+from bdh_bridge import __version__
 from bdh_bridge.outbox.states import State, Write
+from bdh_bridge.outbox.transitions import Transition
+from bdh_bridge.settings import Loaded
 from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.tracer import Tracer
@@ -82,3 +85,17 @@ def _attributes(transition: Transition, now: float) -> dict[str, str | int | flo
         attr.HTTP_STATUS_CODE: after.http_status,
     }
     return {name: value for name, value in values.items() if value is not None and value != ""}
+
+
+def record_all(loaded: Loaded, transitions: Sequence[Transition]) -> None:
+    """Record what an operator's command changed."""
+    if not transitions:
+        return
+    settings = loaded.settings
+    tracer = Tracer(
+        loaded.paths.spans, {"service.version": __version__}, content=settings.otel_content
+    )
+    trace = DeliveryTrace(tracer)
+    for transition in transitions:
+        trace.record(transition)
+    tracer.shutdown()
