@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,7 +161,12 @@ class SpanStore:
         return int(found[0])
 
     def insert(
-        self, rows: Iterable[Row], resource: int, *, reopened: Sequence[str] = (), dropped: int = 0
+        self,
+        rows: Iterable[Row],
+        resource: int,
+        *,
+        reopened: Iterable[str] = (),
+        dropped: int = 0,
     ) -> bool:
         """Commit ``rows``. The first end of a span wins; a row that is already there stays.
 
@@ -180,10 +185,9 @@ class SpanStore:
             ).rowcount
             if not known:
                 return False
-            if reopened:
-                connection.executemany(
-                    "DELETE FROM spans WHERE span_id = ? AND end_ns IS NULL",
-                    [(span_id,) for span_id in reopened],
-                )
+            connection.executemany(
+                "DELETE FROM spans WHERE span_id = ? AND end_ns IS NULL",
+                [(span_id,) for span_id in reopened],
+            )
             connection.executemany(_INSERT, values)
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import logging
 import os
 import sqlite3
@@ -59,6 +60,7 @@ class SpanWriter:
         self._queue: deque[Recordable] = deque()
         self._dropped = 0
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -66,7 +68,10 @@ class SpanWriter:
         self._resource = 0
         self._failures = 0
         self._retry_at = 0.0
+        self._busy_until = 0.0
         self._since_checkpoint = 0
+        self._inode: int | None = None
+        self._damage: database.CorruptFile | None = None
 
     @property
     def dropped(self) -> int:
@@ -83,17 +88,18 @@ class SpanWriter:
             self._dropped += 1
             return
         self._queue.append(span)
+        if self._thread is None:
+            self._start_thread()
         if not self._wake.is_set():
             self._wake.set()
-            if self._thread is None:
-                self._start_thread()
 
     def flush(self, timeout: float) -> bool:
         """Commit what is queued, from the calling thread; False if that took too long."""
         deadline = time.monotonic() + timeout
         if not self._queue and not self._dropped and not self._lock.locked():
             return True
-        if not self._lock.acquire(timeout=max(0.0, timeout)):
+        # A lock that was held a moment ago is not waited for again: turns must not add up to it.
+        if time.monotonic() < self._busy_until or not self._lock.acquire(timeout=max(0.0, timeout)):
             return False
         try:
             done = True
@@ -128,15 +134,16 @@ class SpanWriter:
     # The thread
 
     def _start_thread(self) -> None:
-        thread = threading.Thread(
-            target=self._run, args=(self._stop,), name="bdh-spans", daemon=True
-        )
-        self._thread = thread
-        try:
-            thread.start()
-        except RuntimeError:
-            # The interpreter is shutting down, or there are too many threads: flush() is left.
-            self._thread = None
+        with self._starting:
+            if self._thread is not None:
+                return
+            thread = threading.Thread(
+                target=self._run, args=(self._stop,), name="bdh-spans", daemon=True
+            )
+            # The interpreter may be shutting down, or have too many threads: flush() is left.
+            with contextlib.suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
 
     def _run(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -148,6 +155,7 @@ class SpanWriter:
             if wait and stop.wait(wait):
                 return
             with self._lock:
+                self._repair()
                 while self._queue or self._dropped:
                     if not self._commit(1.0):
                         break
@@ -165,6 +173,23 @@ class SpanWriter:
             prune_if_far_over(self._store, self._bounds)
         except sqlite3.Error as error:
             self._failed(database.classify(self._path, error))
+
+    def _repair(self) -> None:
+        """Put a damaged file aside, unless another process has done so already."""
+        error, self._damage = self._damage, None
+        if error is None:
+            return
+        try:
+            moved = set_aside_once(self._path, self._inode)
+        except OSError as failure:
+            self._warn(f"{error} (it can't be set aside: {failure})")
+            return
+        self._retry_at = 0.0
+        if moved is not None:
+            self._warn(
+                f"{self._path} was damaged ({error.reason}); it is kept as {moved.name}, "
+                "and a new one was started"
+            )
 
     # Committing; the lock is held
 
@@ -192,14 +217,17 @@ class SpanWriter:
     def _insert(self, store: SpanStore, batch: list[Recordable]) -> bool:
         dropped = self._dropped
         try:
-            rows = [span.row() for span in batch]
-            reopened = {
-                row.span_id for row, span in zip(rows, batch, strict=True) if span.provisional
-            }
-            # A short turn's open row and its end may wait in one batch: only the end counts.
-            rows = [row for row in rows if row.end_ns is not None or row.span_id not in reopened]
+            rows: dict[str, Row] = {}
+            reopened: set[str] = set()
+            for span in batch:
+                row = span.row()
+                # A short turn's open row and its end may wait in one batch: the end counts.
+                if row.span_id not in rows or rows[row.span_id].end_ns is None:
+                    rows[row.span_id] = row
+                if span.provisional:
+                    reopened.add(row.span_id)
             for _ in range(2):
-                if store.insert(rows, self._resource, reopened=[*reopened], dropped=dropped):
+                if store.insert(rows.values(), self._resource, reopened=reopened, dropped=dropped):
                     break
                 self._resource = self._register(store)
         except BaseException:
@@ -218,6 +246,7 @@ class SpanWriter:
             self._close()
         elif time.monotonic() < self._retry_at:
             return None
+        self._inode = _inode(self._path)
         store = SpanStore(self._path, busy_timeout=wait)
         try:
             # Moving the log is the thread's work; this is for processes that only flush.
@@ -227,6 +256,7 @@ class SpanWriter:
             store.close()
             raise
         self._store = store
+        self._inode = _inode(self._path)
         return store
 
     def _close(self) -> None:
@@ -239,26 +269,15 @@ class SpanWriter:
         busy = isinstance(error, database.StoreUnavailable) and (
             "locked" in error.reason or "busy" in error.reason
         )
-        if busy:
-            return  # somebody else writes: the next round will do
+        if busy:  # somebody else writes: the thread's next round will do
+            self._busy_until = time.monotonic() + 1.0
+            return
         self._close()
         if isinstance(error, database.CorruptFile):
-            self._set_aside(error)
+            self._damage = error  # moving files is the thread's work
         else:
             self._warn(f"spans wait in memory: {error}")
         self._back_off()
-
-    def _set_aside(self, error: database.CorruptFile) -> None:
-        try:
-            moved = set_aside_if_corrupt(self._path)
-        except (OSError, sqlite3.Error, database.StoreError) as failure:
-            self._warn(f"{error} (it can't be set aside: {failure})")
-            return
-        if moved is not None:
-            self._warn(
-                f"{self._path} was damaged ({error.reason}); it is kept as {moved.name}, "
-                "and a new one was started"
-            )
 
     def _back_off(self) -> None:
         self._failures += 1
@@ -279,25 +298,24 @@ class SpanWriter:
         self._start_anew()
 
 
-def set_aside_if_corrupt(path: Path) -> Path | None:
-    """Move a damaged store away, unless another process has done so; returns where it is now."""
-    import fcntl
+def set_aside_once(path: Path, inode: int | None) -> Path | None:
+    """Move the damaged store away; None if another process has done so, and a new one is there.
 
-    lock = path.with_name(path.name + ".repair")
-    with os.fdopen(os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600), "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        try:
-            store = SpanStore(path, busy_timeout=0.5)
-        except database.CorruptFile:
-            return database.set_aside(path)
-        try:
-            store.connection.execute("SELECT count(*) FROM spans WHERE end_ns IS NULL").fetchone()
-            sound = store.connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
-        except sqlite3.DatabaseError:
-            sound = False
-        finally:
-            store.close()
-        return None if sound else database.set_aside(path)
+    ``inode`` is that of the file found damaged. Raises :class:`OSError`.
+    """
+    lock = os.open(path.with_name(f"{path.name}.repair"), os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return database.set_aside(path) if inode == _inode(path) is not None else None
+    finally:
+        os.close(lock)
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 _writers: weakref.WeakSet[SpanWriter] = weakref.WeakSet()
