@@ -1,7 +1,8 @@
 """``bdh-bridge`` and ``hermes bdh``: one parser definition for both.
 
 Every command group is a module of this package with ``add(commands)``, which adds its
-sub-parsers and sets ``func``, a function of the parsed arguments that returns the exit status.
+sub-parsers and sets ``command``, a function of the parsed arguments that returns the exit status
+(Hermes keeps ``func`` for itself).
 Command modules import what is heavy inside their functions.
 """
 
@@ -37,7 +38,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the chosen command; turns what can go wrong into a sentence and a status."""
     try:
-        return int(args.func(args) or 0)
+        return int(args.command(args) or 0)
     except CommandError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

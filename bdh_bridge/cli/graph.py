@@ -52,7 +52,7 @@ def add(commands: Commands) -> None:
         metavar="SECONDS",
         help="least time between two looks at the notes' files (default: 3)",
     )
-    serve.set_defaults(func=_serve)
+    serve.set_defaults(command=_serve)
 
     consolidate = actions.add_parser(
         "consolidate",
@@ -61,7 +61,7 @@ def add(commands: Commands) -> None:
     )
     consolidate.add_argument("--dry-run", action="store_true", help="only count, change nothing")
     consolidate.add_argument("--json", action="store_true", help="print the server's own answer")
-    consolidate.set_defaults(func=_consolidate)
+    consolidate.set_defaults(command=_consolidate)
 
 
 def _serve(args: argparse.Namespace) -> int:

@@ -36,17 +36,17 @@ def add(commands: Commands) -> None:
     listing = actions.add_parser("list", help="writes, oldest first")
     _add_filters(listing)
     listing.add_argument("-n", type=int, default=50, metavar="N", help="at most (default 50)")
-    listing.set_defaults(func=_list)
+    listing.set_defaults(command=_list)
 
     show = actions.add_parser("show", help="one write with its text")
     show.add_argument("id", help="its id, or the start of it")
-    show.set_defaults(func=_show)
+    show.set_defaults(command=_show)
 
     stats = actions.add_parser("stats", help="how many are in which state")
-    stats.set_defaults(func=_stats)
+    stats.set_defaults(command=_stats)
 
     deliver = actions.add_parser("deliver", help="deliver now what is waiting")
-    deliver.set_defaults(func=_deliver)
+    deliver.set_defaults(command=_deliver)
 
     discard = actions.add_parser("discard", help="drop writes; they stay listed without text")
     requeue = actions.add_parser("requeue", help="deliver writes again")
@@ -58,8 +58,8 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="confirm, for writes of which the graph may have learned already",
     )
-    discard.set_defaults(func=_discard)
-    requeue.set_defaults(func=_requeue)
+    discard.set_defaults(command=_discard)
+    requeue.set_defaults(command=_requeue)
     for action in (listing, show, stats, deliver, discard, requeue):
         action.add_argument("--json", action="store_true", help="print JSON, one object a line")
 

@@ -32,15 +32,15 @@ def add(commands: Commands) -> None:
     tail.add_argument("-f", "--follow", action="store_true", help="go on with new ones as they end")
     tail.add_argument("--session", metavar="ID", help="only turns of this session")
     tail.add_argument("--json", action="store_true", help="one JSON object a span and line")
-    tail.set_defaults(func=_tail)
+    tail.set_defaults(command=_tail)
 
     trace = actions.add_parser("trace", help="one trace")
     trace.add_argument("id", help="the start of a trace's or span's id, or `last`")
     trace.add_argument("--json", action="store_true", help="one JSON object a span and line")
-    trace.set_defaults(func=_trace)
+    trace.set_defaults(command=_trace)
 
     push = actions.add_parser("push", help="send waiting spans to the OTLP endpoint now")
-    push.set_defaults(func=_push)
+    push.set_defaults(command=_push)
 
 
 def _tail(args: argparse.Namespace) -> int:

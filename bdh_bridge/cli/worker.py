@@ -24,14 +24,14 @@ def add(commands: Commands) -> None:
     actions = worker.add_subparsers(title="actions", metavar="ACTION", required=True)
     status = actions.add_parser("status", help="whether it runs")
     status.add_argument("--json", action="store_true", help="print one JSON object")
-    status.set_defaults(func=_status)
+    status.set_defaults(command=_status)
     stop = actions.add_parser("stop", help="end it after the request in flight")
-    stop.set_defaults(func=_stop)
+    stop.set_defaults(command=_stop)
     run = actions.add_parser("run", help="work in the foreground until interrupted")
     run.add_argument(
         "--until-idle", action="store_true", help="end once nothing has been waiting for 30 seconds"
     )
-    run.set_defaults(func=_run)
+    run.set_defaults(command=_run)
 
 
 def _status(args: argparse.Namespace) -> int:
