@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
-from bdh_bridge.demo.report import Step
+from bdh_bridge.demo.report import Claim, Step
 from bdh_otel.escape import escape
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -31,7 +31,13 @@ class Display:
         return max(40, min(shutil.get_terminal_size((100, 24)).columns, 120))
 
     def line(self, text: str = "") -> None:
-        print(text, file=self.out, flush=True)
+        try:
+            print(text, file=self.out, flush=True)
+        except BrokenPipeError:
+            # `scripts/demo | head`: nobody reads on, but all that was started must be stopped.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.out.fileno())
+            os.close(nowhere)
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[None]:
@@ -78,9 +84,16 @@ class Display:
             self.line(textwrap.indent(tree.rstrip("\n"), "  "))
             self.line()
         for claim in step.claims:
-            mark = self._paint("✓", "32") if claim.holds else self._paint("✗", "31")
-            self.line(f"  {mark} {claim.claim}")
-            self._wrapped(claim.seen, "      seen: ")
+            self._claim(claim)
+
+    def _claim(self, claim: Claim) -> None:
+        mark = self._paint("✓", "32") if claim.holds else self._paint("✗", "31")
+        seen = escape(claim.seen)
+        if len(claim.claim) + len(seen) + 7 <= self.width:
+            self.line(f"  {mark} {claim.claim}: {self._dim(seen)}")
+        else:
+            self.line(f"  {mark} {claim.claim}:")
+            self._wrapped(seen, "      ")
 
     def bold(self, text: str) -> str:
         return self._paint(text, "1")

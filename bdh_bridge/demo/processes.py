@@ -147,13 +147,25 @@ class Processes:
         return "; the end of its log:\n    " + "\n    ".join(lines) if lines else ""
 
 
-def left_running(home: Path) -> list[str]:
-    """Command lines of processes, other than this one, that name ``home``."""
-    return [
-        arguments
+def end_leftovers(home: Path, *, grace: float = 10) -> list[str]:
+    """Wait until no process names ``home`` any more; SIGKILL what still does after ``grace``
+    seconds. Returns the command lines of those."""
+    deadline = time.monotonic() + grace
+    while (left := _naming(home)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return list(left.values())
+
+
+def _naming(home: Path) -> dict[int, str]:
+    """Processes, other than this one, whose command line names ``home``."""
+    return {
+        pid: arguments
         for pid, arguments in _processes()
         if str(home) in arguments and pid != os.getpid()
-    ]
+    }
 
 
 def _processes() -> Iterator[tuple[int, str]]:

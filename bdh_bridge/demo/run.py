@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,17 +26,21 @@ from bdh_bridge.demo.processes import (
     Processes,
     command,
     demo_environment,
-    left_running,
+    end_leftovers,
 )
 from bdh_bridge.demo.report import Step, as_json, write_report
 from bdh_bridge.demo.stage import Stage
 from bdh_bridge.demo.steps import STEPS
 from bdh_otel.tree import render
 
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 when every claim was seen, 1 when not, 130 when interrupted."""
     arguments = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets question marks
     display = Display()
     began = time.monotonic()
     steps: list[Step] = []
@@ -86,7 +92,9 @@ def _introduce(display: Display, home: DemoHome) -> None:
         + f": Hermes Agent {metadata.version('hermes-agent')}, the embedded graph on a sample "
         "vault, and a model server whose answers are scripted"
     )
-    display.line(f"everything happens in {home.root}")
+    display.line(f"everything happens in {home.root}; nothing of yours is read or changed")
+    display.line("in the traces: ✓ a gate allowed, ✗ a gate skipped, ! something failed")
+    display.line()
 
 
 def _play(home: DemoHome, display: Display, steps: list[Step]) -> None:
@@ -122,9 +130,8 @@ def _set_up(
             API_SERVER_KEY=home.gateway_key,
         )
         notes = sum(1 for _ in home.vault.rglob("*.md"))
-        with display.working(f"starting the embedded graph on {notes} notes"):
+        with display.working(f"starting the embedded graph on {notes} notes, and Hermes' gateway"):
             processes.wait_ready("graph", lambda: _healthy(home.graph_url))
-        with display.working("starting Hermes' gateway with the plugin"):
             processes.wait_ready("gateway", lambda: _healthy(home.gateway_url))
         step.claim("The graph and Hermes' gateway answer", True, f"{notes} notes in the vault")
     except (ProcessError, OSError) as error:
@@ -159,19 +166,26 @@ def _stop_all(home: DemoHome, processes: Processes, display: Display, steps: lis
     began = time.monotonic()
     display.line()
     with display.working("stopping everything"):
-        if any(
-            os.environ.get(name)
-            for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-        ):
-            pushed = processes.run("export", [*_bridge(home), "spans", "push"])
-            step.claim("The spans are sent to the OTLP endpoint", pushed.status == 0, pushed.output)
+        if any(os.environ.get(name) for name in _ENDPOINTS):
+            _push_spans(home, processes, step)
         processes.stop()
         with contextlib.suppress(ProcessError):
             processes.run("worker-stop", [*_bridge(home), "worker", "stop"])
-        left = left_running(home.root)
-    step.claim("Nothing is left running", not left, "; ".join(left) or "no process of the demo")
+        left = end_leftovers(home.root)
+    step.claim("Nothing was left running", not left, "; ".join(left) or "no process of the demo")
     step.elapsed = time.monotonic() - began
     steps.append(step)
+    display.step_ends(step, "")
+
+
+def _push_spans(home: DemoHome, processes: Processes, step: Step) -> None:
+    """The worker sends them anyway, but it is about to be stopped."""
+    try:
+        pushed = processes.run("export", [*_bridge(home), "spans", "push"])
+        sent, seen = pushed.status == 0, pushed.output
+    except ProcessError as error:
+        sent, seen = False, str(error)
+    step.claim("The spans were sent to the OTLP endpoint", sent, seen.strip())
 
 
 def _conclude(display: Display, home: DemoHome, steps: list[Step], elapsed: float) -> None:
@@ -185,23 +199,23 @@ def _conclude(display: Display, home: DemoHome, steps: list[Step], elapsed: floa
     for step, claim in failed:
         display.line(f"  ✗ {step.title}: {claim.claim}")
     display.line(f"logs:        {home.logs}")
-    display.line(f"delete all:  rm -r {home.root}")
+    display.line(f"delete all:  rm -r {shlex.quote(str(home.root))}")
     display.line(f"span store:  {home.paths.spans}")
 
 
 def _offer_tui(display: Display, home: DemoHome) -> None:
-    arguments = ["bdh-bridge-tui", "--home", str(home.root)]
-    if not (display.terminal and sys.stdin.isatty()):
+    tui = Path(sys.executable).with_name("bdh-bridge-tui")
+    arguments = [str(tui), "--home", str(home.root)]
+    display.line(f"look at it:  {shlex.join(arguments)}")
+    if not (display.terminal and sys.stdin.isatty() and tui.exists()):
         return
-    display.line()
     try:
-        wanted = input("Look at these traces in the terminal UI now? [Y/n] ").strip().lower()
+        wanted = input("\nOpen that terminal UI now? [Y/n] ").strip().lower()
     except (EOFError, KeyboardInterrupt):
-        wanted = "n"
         display.line()
+        return
     if wanted in ("", "y", "yes"):
-        subprocess.run([*command(arguments[0]), *arguments[1:]], check=False)
-    display.line(f"later:       {sys.executable} -m bdh_tui --home {home.root}")
+        subprocess.run(arguments, check=False)
 
 
 def _bridge(home: DemoHome) -> list[str]:
@@ -224,7 +238,9 @@ def _interruptible() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handling(interrupt, signal.SIGTERM, signal.SIGHUP):
+    # Under nohup a closed terminal is meant to change nothing.
+    wanted = [signal.SIGTERM, signal.SIGHUP]
+    with _handling(interrupt, *(n for n in wanted if signal.getsignal(n) != signal.SIG_IGN)):
         yield
 
 

@@ -168,7 +168,8 @@ def _turn(step: Step, via: str, prompt: str, play: Callable[[str], PlayedTurn]) 
         step.trace_id = turn.root.trace_id
     scripted = next((one.text for one in said.ANSWERS if one.when == prompt), "")
     if step.via != "hermes cron run":  # its answer goes to the job's own output file
-        step.claim("Hermes answers", scripted and scripted in turn.answer, turn.answer or "nothing")
+        as_scripted = bool(scripted) and scripted in turn.answer
+        step.claim("Hermes answers", as_scripted, "as scripted" if as_scripted else turn.answer)
     step.claim(
         "The turn left one trace",
         turn.spans,
