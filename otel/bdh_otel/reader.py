@@ -199,6 +199,15 @@ class SpanReader:
         with self._open() as connection:
             return spans_after(connection, seq, limit, session=session, ended=ended)
 
+    def select(self, condition: str, values: Sequence[Any] = ()) -> list[StoredSpan]:
+        """Spans for which a SQL ``condition`` holds (an ``ORDER BY`` and ``LIMIT`` may follow)."""
+        return [_span(row) for row in self.rows(f"SELECT * FROM spans WHERE {condition}", values)]
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """The answer to a question of the caller's own in SQL; nothing can be changed this way."""
+        with self._open() as connection:
+            return connection.execute(sql, values).fetchall()
+
     def last_seq(self) -> int:
         """The highest sequence number given so far; 0 in an empty store."""
         with self._open() as connection:
