@@ -331,6 +331,21 @@ SYNTHESIS_TURNS = _declare("bdh.synthesis.turns", "int", "Written turns of the s
 SYNTHESIS_CHARACTERS = _declare("bdh.synthesis.characters", "int", "Length of the transcript")
 SYNTHESIS_TRIGGER = _declare("bdh.synthesis.trigger", "string", "`finalize`, `reset` or `quiet`")
 
+# Borgee
+BORGEE_KIND = _declare(
+    "bdh.borgee.kind", "string", "`message`, `mention`, `edited`, `deleted` or `reaction`"
+)
+BORGEE_LANE = _declare("bdh.borgee.lane", "string", "`ordinary`, `control` or `urgent_stop`")
+BORGEE_OUTCOME = _declare(
+    "bdh.borgee.outcome", "string", "What became of the event, the receipt or the message"
+)
+BORGEE_OPERATION = _declare("bdh.borgee.operation", "string", "`send`, `edit` or `delete`")
+BORGEE_RECEIPT = _declare("bdh.borgee.receipt", "int", "Number of the receipt in the inbox")
+BORGEE_ATTEMPT = _declare("bdh.borgee.attempt", "int", "How often it was claimed, from 1")
+BORGEE_WAITED = _declare("bdh.borgee.waited", "float", "Seconds from the receipt to its claim")
+BORGEE_PARTS = _declare("bdh.borgee.parts", "int", "Messages that a long reply took")
+BORGEE_CHANNEL = _declare("bdh.borgee.channel", "string", "Channel of the message", "local")
+
 # Breaker, worker, export
 BREAKER_KEY = _declare("bdh.breaker.key", "string", "Peer that the circuit breaker guards")
 BREAKER_STATE = _declare("bdh.breaker.state", "string", "`closed`, `open` or `probe`")
@@ -369,5 +384,6 @@ OUTCOMES = (
     WRITE_OUTCOME,
     TOOL_OUTCOME,
     SYNTHESIS_OUTCOME,
+    BORGEE_OUTCOME,
     TURN_ROUTE,
 )

@@ -18,6 +18,10 @@ WRITE = "bdh.write"
 DELIVER = "bdh.deliver"
 SYNTHESIS = "bdh.synthesis"
 DUTY = "bdh.worker"
+BORGEE_RECEIVE = "borgee.receive"
+BORGEE_CLAIM = "borgee.claim"
+BORGEE_DISPATCH = "borgee.dispatch"
+BORGEE_SEND = "borgee.send"
 
 _GATE, _CHAT, _RETRIEVAL, _TOOL = "bdh.gate", "chat", "retrieval", "execute_tool"
 
@@ -69,5 +73,13 @@ SPANS = (
     ),
     SpanType(_TOOL, "execute_tool {tool}", SpanKind.INTERNAL, "A tool that the model called"),
     SpanType(SYNTHESIS, SYNTHESIS, SpanKind.INTERNAL, "Summary of a finished session"),
+    SpanType(
+        BORGEE_RECEIVE, BORGEE_RECEIVE, SpanKind.CONSUMER, "An event of Borgee was put in the inbox"
+    ),
+    SpanType(BORGEE_CLAIM, BORGEE_CLAIM, SpanKind.INTERNAL, "Its turn has come"),
+    SpanType(BORGEE_DISPATCH, BORGEE_DISPATCH, SpanKind.INTERNAL, "Hermes has the message"),
+    SpanType(
+        BORGEE_SEND, BORGEE_SEND, SpanKind.PRODUCER, "A message to Borgee, or a change of one"
+    ),
     SpanType(DUTY, DUTY, SpanKind.INTERNAL, "A duty of the worker that did something"),
 )
