@@ -127,13 +127,16 @@ def _read_bytes(path: Path) -> tuple[bytes, Fingerprint | None]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return b"", None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         # Taken before reading: a file that is being written to in place differs from it at the
         # next look, and is read again.
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise OSError("it is not a regular file")
-        return file.read(MAX_BYTES + 1), _fingerprint(found)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_BYTES + 1), _fingerprint(found)
+    finally:
+        os.close(descriptor)
 
 
 def _fingerprint(status: os.stat_result) -> Fingerprint:

@@ -25,7 +25,8 @@ WINDOW = 500
 #: Words in which cues are looked for; a message of more passes by its length anyway.
 MAX_WORDS = 60
 
-_APOSTROPHES = str.maketrans(dict.fromkeys("’‘ʼ`´＇", "'"))
+_APOSTROPHE = re.compile("[\u2018\u2019\u02bc\uff07`\u00b4]")
+_ACCENTED = re.compile("[\u00c0-\u052f\u1e00-\u1fff]")
 _ACCENT = re.compile("[\u0300-\u036f]")
 # Letters, digits, and the blocks whose vowel signs are marks to Python but parts of words.
 _LETTER = r"[\w\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u109f\u1780-\u17d3]"
@@ -70,11 +71,13 @@ def eligibility(text: str) -> Decision:
 def normalise(text: str) -> str:
     """Case, accents, apostrophes, full-width forms and blanks made equal."""
     if text.isascii():
-        return " ".join(text.lower().translate(_APOSTROPHES).split())
-    folded = unicodedata.normalize("NFKC", text).casefold().translate(_APOSTROPHES)
+        return " ".join(text.lower().replace("`", "'").split())
+    folded = unicodedata.normalize("NFKC", _APOSTROPHE.sub("'", text)).casefold()
     # Accents of Latin, Greek and Cyrillic alone: the marks of other scripts are letters.
-    bare = _ACCENT.sub("", unicodedata.normalize("NFD", folded))
-    return " ".join(unicodedata.normalize("NFC", bare).split())
+    if _ACCENTED.search(folded):
+        bare = _ACCENT.sub("", unicodedata.normalize("NFD", folded))
+        folded = unicodedata.normalize("NFC", bare)
+    return " ".join(folded.split())
 
 
 def is_casual(tokens: list[str]) -> bool:
