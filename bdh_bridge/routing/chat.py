@@ -148,7 +148,7 @@ def post_chat(request: ChatRequest, seconds: float, exchange: Exchange) -> ChatR
             ) as response,
         ):
             # A redirect is not followed: it would carry the key and the message elsewhere.
-            body = _read(response, Deadline(seconds))
+            body = _read(response)
             if response.status_code == 200:
                 return _parse(body, response)
             _fail(response, body, request.api_key)
@@ -202,7 +202,7 @@ def _tls_context() -> ssl.SSLContext:
     return httpx.create_ssl_context()  # reads the trust store: some 10 ms, once
 
 
-def _read(response: httpx.Response, deadline: Deadline) -> bytes:
+def _read(response: httpx.Response) -> bytes:
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise HopError(
             HopOutcome.HTTP_ERROR,
@@ -218,7 +218,6 @@ def _read(response: httpx.Response, deadline: Deadline) -> bytes:
                 f"over {BODY_LIMIT} bytes",
                 status_code=response.status_code,
             )
-        deadline.check()
     return bytes(body)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import logging
 import subprocess
@@ -26,6 +27,8 @@ from tests.routing.conftest import MakeRewriter, MakeServer
 from tests.support import model_server as ms
 
 PATIENT = 30.0
+PROFILE = contextvars.ContextVar("profile", default="none")
+"""Stands for what a host keeps in context variables: which of its profiles a turn belongs to."""
 DEAD = "http://127.0.0.1:9/v1"  # the discard port: nobody listens
 
 
@@ -361,6 +364,33 @@ def test_a_provider_on_probation_is_asked_on_the_side_and_comes_back(
     state.close()
 
 
+def test_one_turn_at_a_time_asks_on_the_side_in_the_hosts_context(
+    server: MakeServer, home: Path, tracer: Tracer
+) -> None:
+    clock = Clock()
+    state = SharedState(home / "state.sqlite3", clock=clock, stopwatch=clock, busy_timeout=5.0)
+    state.record_failure("provider:nous", retry_after=60.0)
+    peer = server(ms.hang())
+    seen: list[str] = []
+
+    def login(seconds: float) -> dict[str, str]:
+        seen.append(PROFILE.get())
+        return {"api_key": "k"}
+
+    variables: dict[str, Any] = {"BDH_REWRITE_CHAIN": "nous", "BDH_REWRITE_NOUS_URL": peer.url}
+    made = Rewriter(Settings(**variables), state, tracer, login)
+    clock.offset = 61.0
+    token = PROFILE.set("work")
+    details = [made.rewrite("m", None).hops[0].detail for _ in range(3)]
+    PROFILE.reset(token)
+    assert ["on the side" in detail for detail in details] == [True, False, False]
+    assert until(lambda: len(peer.requests) == 1)
+    assert seen == ["work"]
+    peer.close()
+    assert until(lambda: state.breakers()[0].failures == 2)
+    state.close()
+
+
 def test_bad_answers_alone_do_not_shut_a_provider_out_at_once(
     server: MakeServer, rewriter: MakeRewriter
 ) -> None:
@@ -396,16 +426,14 @@ def test_a_login_that_is_missing_opens_no_circuit(
 
 
 def test_the_hosts_context_reaches_its_callables(rewriter: MakeRewriter) -> None:
-    import contextvars
-
-    profile = contextvars.ContextVar("profile", default="none")
-    profile.set("work")
     seen: list[str] = []
 
     def login(seconds: float) -> None:
-        seen.append(profile.get())
+        seen.append(PROFILE.get())
 
+    token = PROFILE.set("work")
     rewriter(nous_credentials=login, BDH_REWRITE_CHAIN="nous").rewrite("m", None)
+    PROFILE.reset(token)
     assert seen == ["work"]
 
 

@@ -77,6 +77,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # else a burst of connections waits for a retransmission
     owner: ModelServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
