@@ -283,10 +283,12 @@ def test_of_many_processes_one_probes(path: Path) -> None:
 
 def test_threads_of_one_process_share_an_object(path: Path) -> None:
     state = SharedState(path, busy_timeout=20.0)
-    threads = [
-        threading.Thread(target=lambda: [state.record_failure(f"k{n}") for n in range(20)])
-        for _ in range(4)
-    ]
+
+    def work() -> None:
+        for number in range(20):
+            state.record_failure(f"k{number}")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

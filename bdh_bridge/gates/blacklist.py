@@ -35,7 +35,8 @@ PLUGIN_FOLDER = "bdh-hermes-bridge"
 MAX_MESSAGE_CHARACTERS = 20_000
 #: Seconds for one expression, and for all of them in one turn.
 RULE_TIMEOUT, LIST_TIMEOUT = 0.02, 0.05
-MAX_WARNINGS = 200
+#: Lines named in the log after one change of the file, and warnings in a process's life.
+MAX_NAMED, MAX_WARNINGS = 10, 200
 #: Characters of each literal that are looked for in one pass, before whole ones are.
 PREFILTER = 12
 
@@ -149,15 +150,15 @@ class Blacklist:
         self._seen = None if content.is_fresh() else (path, content.fingerprint)
         if content.warning:
             self._warn(content.warning)
-        for rule in self._rules.errors:
+        for rule in self._rules.errors[:MAX_NAMED]:
             self._warn(f"line {rule.line} is not used: {rule.error}", f"{rule.line} {rule.source}")
+        if len(self._rules.errors) > MAX_NAMED:
+            self._warn(f"{len(self._rules.errors)} lines are not used, only the first are named")
 
     def _warn(self, sentence: str, once_for: str = "") -> None:
         """Log a sentence once. Rules are private text, so it names lines and never quotes."""
         key = f"{sentence}\0{once_for}"
-        if key in self._warned:
-            return
-        if len(self._warned) >= MAX_WARNINGS:
+        if key in self._warned or len(self._warned) >= MAX_WARNINGS:
             return
         self._warned.add(key)
         log.warning("[bdh-bridge] %s: %s", FILE_NAME, sentence)

@@ -109,6 +109,16 @@ def test_a_line_that_is_no_text_is_named_once(path: Path, caplog: pytest.LogCapt
     assert all(f"line {line} " in sentence for line, sentence in zip((2, 3, 4), said, strict=True))
 
 
+def test_a_hostile_list_does_not_flood_the_log(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    blacklist = Blacklist(path)
+    for version in range(50):
+        path.write_text("\n".join(f"re:({version}" for _ in range(100)))
+        assert len(blacklist.errors) == 100
+    assert len(warnings(caplog)) <= 200
+
+
 def test_warnings_quote_no_rule(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path.write_text("re:(my private words\n")
     Blacklist(path).check("x")
