@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from bdh_bridge.worker.launch import worker_command
+
 #: Of the caller's environment, only this reaches the demo's processes: nobody's keys, no other
 #: bridge's settings. Telemetry settings are meant to.
 _KEPT = ("PATH", "LANG", "TZ", "TMPDIR", "TERM", "SYSTEMROOT", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -147,25 +149,28 @@ class Processes:
         return "; the end of its log:\n    " + "\n    ".join(lines) if lines else ""
 
 
-def end_leftovers(home: Path, *, grace: float = 10) -> list[str]:
-    """Wait until no process names ``home`` any more; SIGKILL what still does after ``grace``
-    seconds. Returns the command lines of those."""
+def stop_workers(home: Path, *, grace: float = 15) -> list[str]:
+    """End the detached workers of ``home``, politely, and by SIGKILL after ``grace`` seconds.
+
+    They are told from everybody else's by the command that starts them: it names a folder that
+    only this demo has. Returns the command lines of those that had to be killed.
+    """
+    asked: set[int] = set()
     deadline = time.monotonic() + grace
-    while (left := _naming(home)) and time.monotonic() < deadline:
+    while (running := _workers(home)) and time.monotonic() < deadline:
+        for pid in running.keys() - asked:
+            _end(pid, signal.SIGTERM)
+        asked |= running.keys()
         time.sleep(0.05)
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    return list(left.values())
+    for pid in running:
+        _end(pid, signal.SIGKILL)
+    return list(running.values())
 
 
-def _naming(home: Path) -> dict[int, str]:
-    """Processes, other than this one, whose command line names ``home``."""
-    return {
-        pid: arguments
-        for pid, arguments in _processes()
-        if str(home) in arguments and pid != os.getpid()
-    }
+def _workers(home: Path) -> dict[int, str]:
+    _, *arguments = worker_command(home)
+    started_by = " ".join(arguments)
+    return {pid: line for pid, line in _processes() if started_by in line}
 
 
 def _processes() -> Iterator[tuple[int, str]]:
@@ -185,3 +190,8 @@ def _processes() -> Iterator[tuple[int, str]]:
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def _end(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

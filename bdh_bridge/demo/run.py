@@ -26,7 +26,7 @@ from bdh_bridge.demo.processes import (
     Processes,
     command,
     demo_environment,
-    end_leftovers,
+    stop_workers,
 )
 from bdh_bridge.demo.report import Step, as_json, write_report
 from bdh_bridge.demo.stage import Stage
@@ -169,10 +169,9 @@ def _stop_all(home: DemoHome, processes: Processes, display: Display, steps: lis
         if any(os.environ.get(name) for name in _ENDPOINTS):
             _push_spans(home, processes, step)
         processes.stop()
-        with contextlib.suppress(ProcessError):
-            processes.run("worker-stop", [*_bridge(home), "worker", "stop"])
-        left = end_leftovers(home.root)
-    step.claim("Nothing was left running", not left, "; ".join(left) or "no process of the demo")
+        killed = stop_workers(home.root)
+    ended = "gateway, graph server and worker have ended"
+    step.claim("Nothing was left running", not killed, "; ".join(killed) or ended)
     step.elapsed = time.monotonic() - began
     steps.append(step)
     display.step_ends(step, "")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,10 +19,13 @@ import pytest
 
 from bdh_bridge.demo import run
 from bdh_bridge.demo.home import DemoHome
-from bdh_bridge.demo.processes import Processes, demo_environment, end_leftovers
+from bdh_bridge.demo.processes import Processes, demo_environment, stop_workers
 from bdh_bridge.demo.report import Step
 from bdh_bridge.demo.stage import Stage
 from bdh_bridge.demo.steps import STEPS
+from bdh_bridge.paths import BridgePaths
+from bdh_bridge.worker.launch import worker_command
+from bdh_bridge.worker.lock import is_held
 from bdh_otel.reader import SpanReader
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "demo"
@@ -231,18 +234,28 @@ def test_a_group_is_ended_with_its_children_even_if_it_resists(tmp_path: Path) -
     processes.start("stubborn", [sys.executable, "-c", stubborn])
     processes.wait_ready("stubborn", lambda: "up" in (tmp_path / "stubborn.log").read_text())
     processes.stop(grace=0.2)
-    assert end_leftovers(tmp_path, grace=10) == []
+    eventually(lambda: processes_naming(tmp_path) == [])
 
 
-def test_a_process_that_left_its_group_is_found_and_ended(tmp_path: Path) -> None:
-    stray = subprocess.Popen(
-        [sys.executable, "-c", "import time; print(flush=True); time.sleep(99)", str(tmp_path)],
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-    )
-    assert stray.stdout
-    stray.stdout.readline()
-    left = end_leftovers(tmp_path, grace=0.1)
-    assert len(left) == 1
-    assert stray.wait(timeout=30) == -signal.SIGKILL
-    stray.stdout.close()
+def test_the_detached_worker_of_this_home_is_ended_and_no_other_process(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".env").write_text("BDH_API_URL=http://127.0.0.1:9\n", encoding="utf-8")
+    sleep = [sys.executable, "-c", "import time; time.sleep(99)"]
+    bystander = subprocess.Popen([*sleep, "reads", str(home)])
+    try:
+        subprocess.run(worker_command(home), check=True)
+        eventually(lambda: is_held(BridgePaths(home).worker_lock))
+        assert stop_workers(home, grace=60) == []
+        assert not is_held(BridgePaths(home).worker_lock)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
