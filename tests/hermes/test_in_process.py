@@ -232,9 +232,7 @@ def test_a_dead_graph_costs_context_and_one_warning(
         hermes.say(hermes.agent(f"s-{number}"), QUESTION)
     warnings = [r for r in caplog.records if "turns go on without context" in r.getMessage()]
     assert len(warnings) == 1
-    reasons = [
-        span.attributes[attr.GATE_REASON] for span in host.spans() if "circuit" in span.name
-    ]
+    reasons = [span.attributes[attr.GATE_REASON] for span in host.spans() if "circuit" in span.name]
     assert reasons[:4] == ["circuit_closed"] * 3 + ["circuit_open"]
     outcomes = [root.attributes[attr.TURN_READ_OUTCOME] for root in roots(host)]
     assert outcomes[:4] == ["failed"] * 3 + ["circuit_open"]

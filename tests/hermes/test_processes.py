@@ -165,15 +165,15 @@ def test_a_clone_under_another_name_beside_the_package_registers_once(
 ) -> None:
     clone.rename(clone.with_name("my-bridge"))
     config = (host.home / "config.yaml").read_text()
-    (host.home / "config.yaml").write_text(config.replace(f"- {PLUGIN}", f"- {PLUGIN}\n  - my-bridge"))
+    (host.home / "config.yaml").write_text(
+        config.replace(f"- {PLUGIN}", f"- {PLUGIN}\n  - my-bridge")
+    )
     host.run("-z", QUESTION)
     roots = [span for span in host.spans() if span.name == "bdh.turn"]
     assert len(roots) == 1
 
 
-def test_a_missing_dependency_is_one_line_and_hermes_goes_on(
-    host: Host, tmp_path: Path
-) -> None:
+def test_a_missing_dependency_is_one_line_and_hermes_goes_on(host: Host, tmp_path: Path) -> None:
     site = tmp_path / "hide"
     site.mkdir()
     hidden = ["regex"]
