@@ -208,7 +208,10 @@ class _Visit:
         return self._end(HopOutcome.OK, "", 200 if self._provider.url else None, None)
 
     def failed(self, error: HopError) -> Hop:
-        return self._end(error.outcome, error.detail, error.status_code, error.retry_after)
+        status = error.status_code
+        if status is None and self._reply is not None and self._provider.url:
+            status = 200  # it answered; what it said was of no use
+        return self._end(error.outcome, error.detail, status, error.retry_after)
 
     def _end(
         self,

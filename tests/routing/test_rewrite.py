@@ -178,6 +178,9 @@ def test_a_provider_in_trouble_hands_over_to_the_next(
     failed, answered = spans.named("chat")
     assert (failed.failed, failed.error_type) == (True, outcome)
     assert failed.attributes[attr.HOP_OUTCOME] == outcome
+    if outcome == "schema_rejected":
+        assert failed.attributes[attr.HTTP_STATUS_CODE] == 200
+        assert failed.attributes[attr.OUTPUT_TOKENS] == 77, "a rejected answer used its tokens, too"
     assert answered.error_type is None
 
 
