@@ -39,7 +39,8 @@ start = time.perf_counter()
 import bdh_bridge.plugin
 seconds = time.perf_counter() - start
 new = set(sys.modules) - before
-heavy = [m for m in ("grpc", "google.protobuf", "textual", "numpy", "opentelemetry.sdk") if m in new]
+unwanted = ("grpc", "google.protobuf", "textual", "numpy", "opentelemetry.sdk")
+heavy = [module for module in unwanted if module in new]
 print(seconds * 1000, len(new), ",".join(heavy) or "-")
 """
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +32,10 @@ def clone_first(name):
     return any(type(f).__name__ == "_CloneFinder" for f in sys.meta_path[:1])
 import importlib.metadata as metadata
 entry_points = metadata.entry_points
-def without(**kwargs):
-    found = entry_points(**kwargs)
-    if not kwargs:
-        return found
-    return metadata.EntryPoints(e for e in found if "bdh" not in e.name)
 class Filtered:
     def select(self, **kwargs):
-        return [e for e in entry_points().select(**kwargs) if e.name not in ("bdh-hermes-bridge", "borgee")]
+        ours = ("bdh-hermes-bridge", "borgee")
+        return [e for e in entry_points().select(**kwargs) if e.name not in ours]
 metadata.entry_points = lambda **kwargs: Filtered() if not kwargs else Filtered().select(**kwargs)
 sys.meta_path.insert(0, Hide())
 """
@@ -66,7 +61,7 @@ def test_the_write_arrives_and_all_spans_are_there_after_exit(
     (delivery,) = attributes(spans, "bdh.deliver")
     assert delivery[attr.DELIVERY_OUTCOME] == "delivered"
     assert graph.get("/api/stats")["queries_processed"] == before + 1
-    mode = os.stat(host.paths.directory).st_mode & 0o777
+    mode = host.paths.directory.stat().st_mode & 0o777
     assert mode == 0o700
     for path in host.paths.directory.rglob("*"):
         assert not path.stat().st_mode & 0o077, path
@@ -121,14 +116,14 @@ def clone(host: Host) -> Path:
 
 
 @pytest.fixture
-def clone_alone(host: Host, clone: Path, tmp_path: Path) -> Iterator[Path]:
+def clone_alone(host: Host, clone: Path, tmp_path: Path) -> Path:
     """The clone, with the installed distribution hidden from every Python process."""
     site = tmp_path / "hide"
     site.mkdir()
     hidden = ["bdh_bridge", "bdh_otel", "bdh_tui", "hermes_borgee"]
     (site / "sitecustomize.py").write_text(_WITHOUT_DISTRIBUTION.format(hidden=hidden))
     host.environ["PYTHONPATH"] = str(site)
-    yield clone
+    return clone
 
 
 def test_a_clone_is_a_plugin_with_its_own_packages(
@@ -164,10 +159,9 @@ def test_a_clone_under_another_name_beside_the_package_registers_once(
     host: Host, clone: Path
 ) -> None:
     clone.rename(clone.with_name("my-bridge"))
-    config = (host.home / "config.yaml").read_text()
-    (host.home / "config.yaml").write_text(
-        config.replace(f"- {PLUGIN}", f"- {PLUGIN}\n  - my-bridge")
-    )
+    config = host.home / "config.yaml"
+    both = config.read_text().replace(f"- {PLUGIN}", f"- {PLUGIN}\n  - my-bridge")
+    config.write_text(both)
     host.run("-z", QUESTION)
     roots = [span for span in host.spans() if span.name == "bdh.turn"]
     assert len(roots) == 1
