@@ -42,6 +42,10 @@ class ForeignFile(StoreError):
     """The file exists and was not made by this store."""
 
 
+class EmptyFile(ForeignFile):
+    """The file was created a moment ago, or long ago in vain, and has no content yet."""
+
+
 class LooseMode(StoreError):
     """Others than the owner may read or write the file, or it belongs to somebody else."""
 
@@ -204,7 +208,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, schema: Schema, read_on
     connection.execute(f"PRAGMA synchronous={schema.synchronous}")
     if read_only:
         if version == 0:
-            raise ForeignFile(path, "it is empty", "it is filled when the bridge next runs")
+            raise EmptyFile(path, "it is empty", "it is filled when the bridge next runs")
         return
     if version == 0:
         # Both have to be set before the first table, auto_vacuum before WAL.

@@ -58,7 +58,7 @@ def endpoints(environment: Mapping[str, str]) -> list[Endpoint]:
         if "://" not in url:
             url = f"{'http' if _flag(environment, 'INSECURE') else 'https'}://{url}"
     else:
-        url = own or f"{base.rstrip('/')}/v1/traces"
+        url = own or _signal_url(base)
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -124,6 +124,12 @@ class Sampler:
         if self._follow_parent and not flags & 1:
             return False
         return int(trace_id[16:], 16) < self._bound
+
+
+def _signal_url(base: str) -> str:
+    """The base URL with the signal's path; a query stays where it is."""
+    address, mark, query = base.partition("?")
+    return f"{address.rstrip('/')}/v1/traces{mark}{query}"
 
 
 def _standard(environment: Mapping[str, str], name: str) -> str:

@@ -274,6 +274,8 @@ class SpanReader:
             except sqlite3.Error as error:
                 self._drop()
                 raise database.classify(self.path, error) from error
+            except database.EmptyFile as error:  # another process is making it
+                raise FileNotFoundError(self.path) from error
             except FileNotFoundError:
                 self._drop()
                 raise

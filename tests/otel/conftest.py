@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.trace import SpanKind
+
 from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.reader import SpanReader
 from bdh_otel.tracer import LocalSpan, Tracer
-from opentelemetry.trace import SpanKind
 
 
 @pytest.fixture

@@ -1,0 +1,404 @@
+"""The store and the way into it: several processes, bounds, and everything that can break."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bdh_otel import attributes as attr
+from bdh_otel import names, writer
+from bdh_otel.reader import SpanReader
+from bdh_otel.retention import Bounds, prune, prune_if_far_over, size
+from bdh_otel.store import SpanStore
+from bdh_otel.tracer import LocalSpan, Tracer
+
+DEADLINE = 60.0
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "condition never came true"
+        time.sleep(0.02)
+
+
+def fill(tracer: Tracer, count: int, *, text: str = "") -> None:
+    for start in range(0, count, 1_000):
+        for _ in range(min(1_000, count - start)):
+            attributes = {attr.TURN_MESSAGE: text} if text else None
+            tracer.start_span(names.ROUTE, attributes=attributes).end()
+        assert tracer.flush(30)
+
+
+def test_files_are_the_owners_alone(tracer: Tracer, store_path: Path) -> None:
+    tracer.start_span("a").end()
+    assert tracer.flush(10)
+    assert stat.S_IMODE(store_path.parent.stat().st_mode) == 0o700
+    for file in store_path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+def test_without_a_flush_spans_are_committed_in_the_background(
+    tracer: Tracer, reader: SpanReader
+) -> None:
+    def stored() -> list[str]:
+        try:
+            return [span.name for span in reader.after(0)]
+        except FileNotFoundError:
+            return []
+
+    tracer.start_span("a").end()
+    eventually(lambda: stored() == ["a"])
+    tracer.start_span("b").end()
+    eventually(lambda: stored() == ["a", "b"])
+
+
+def test_a_tracer_that_made_no_span_makes_no_file(store_path: Path) -> None:
+    tracer = Tracer(store_path)
+    assert tracer.flush()
+    assert tracer.shutdown()
+    assert not store_path.parent.exists()
+
+
+def test_shutdown_ends_the_thread_and_a_later_span_starts_anew(
+    tracer: Tracer, reader: SpanReader
+) -> None:
+    tracer.start_span("a").end()
+    assert tracer.shutdown(10)
+    tracer.start_span("b").end()
+    eventually(lambda: [span.name for span in reader.after(0)] == ["a", "b"])
+
+
+_WRITER = """
+import sys, pathlib
+from bdh_otel.tracer import Tracer
+tracer = Tracer(pathlib.Path(sys.argv[1]))
+print('ready', flush=True); sys.stdin.readline()
+for turn in range(40):
+    root = tracer.start_span('bdh.turn', attributes={'gen_ai.conversation.id': sys.argv[2]})
+    root.save_provisional()
+    for _ in range(10):
+        tracer.start_span('bdh.route', parent=root).end()
+    root.end()
+    while not tracer.flush(5): pass
+"""
+
+
+def test_processes_write_and_read_at_once(store_path: Path, reader: SpanReader) -> None:
+    """A reader that remembers the last number sees every span, each in its last state."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(store_path), f"s{number}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        seen = 0
+        followed: dict[str, int | None] = {}
+        end = time.monotonic() + DEADLINE
+        while True:
+            running = any(process.poll() is None for process in processes)
+            try:
+                fresh = reader.after(seen)
+            except FileNotFoundError:
+                fresh = []
+            for span in fresh:
+                assert span.seq > seen
+                seen = span.seq
+                followed[span.span_id] = span.end_ns
+            if not running and not fresh:
+                break
+            assert time.monotonic() < end
+        assert [process.returncode for process in processes] == [0, 0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert len(followed) == 3 * 40 * 11
+    assert None not in followed.values()
+    assert reader.status().spans == len(followed)
+    assert reader.status().dropped == 0
+    assert len(reader.resources()) == 3
+
+
+def test_a_full_queue_drops_and_the_loss_is_on_record(
+    store_path: Path, reader: SpanReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "QUEUE_LIMIT", 100)
+    store_path.parent.mkdir(mode=0o700)
+    store_path.mkdir()  # a directory in the file's place: it can't be opened
+    tracer = Tracer(store_path, strict=True)
+    for _ in range(130):
+        tracer.start_span("a").end()
+    assert not tracer.flush(0.1)
+    assert tracer.dropped == 30
+    store_path.rmdir()
+    eventually(lambda: tracer.dropped == 0)
+    status = reader.status()
+    assert (status.spans, status.dropped) == (100, 30)
+    tracer.shutdown()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_costs_nothing_but_the_spans(store_path: Path) -> None:
+    store_path.parent.mkdir(mode=0o500)
+    tracer = Tracer(store_path)
+    tracer.start_span("a").end()
+    assert not tracer.flush(0.1)
+    tracer.shutdown()
+
+
+@pytest.mark.parametrize("kind", ["loose", "foreign", "newer"])
+def test_a_store_that_is_not_ours_to_write_is_left_alone_with_one_warning(
+    kind: str, store_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    SpanStore(store_path).close()
+    if kind == "loose":
+        store_path.chmod(0o644)
+    else:
+        connection = sqlite3.connect(store_path)
+        connection.execute(f"PRAGMA {'user_version=99' if kind == 'newer' else 'application_id=7'}")
+        connection.close()
+    before = store_path.read_bytes()
+    tracer = Tracer(store_path)
+    with caplog.at_level(logging.WARNING):
+        tracer.start_span("a").end()
+        assert not tracer.flush(0.1)
+        tracer.start_span("b").end()
+        assert not tracer.flush(0.1)
+        assert not tracer.shutdown(0.1)
+    assert [
+        record.getMessage() for record in caplog.records if str(store_path) in record.getMessage()
+    ]
+    assert len(caplog.records) == 1
+    assert store_path.read_bytes() == before
+
+
+@pytest.mark.parametrize("open_before", [False, True])
+def test_a_damaged_store_is_set_aside_and_a_new_one_started(
+    store_path: Path, reader: SpanReader, caplog: pytest.LogCaptureFixture, open_before: bool
+) -> None:
+    tracer = Tracer(store_path, strict=True)
+    fill(tracer, 2_000)
+    if not open_before:
+        tracer.shutdown()
+    # Another process's write makes the tracer's connection forget the pages that it holds.
+    other = SpanStore(store_path)
+    other.connection.execute("INSERT INTO cursors (endpoint, seq) VALUES ('x', 0)")
+    other.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    other.close()
+    with store_path.open("r+b") as file:
+        # The first page whole, as after a torn write; or nothing at all that SQLite knows.
+        file.seek(4_096 if open_before else 0)
+        file.write(b"\xff" * (store_path.stat().st_size - file.tell()))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(50):
+            tracer.start_span("after").end()
+        eventually(lambda: tracer.flush(1))
+    eventually(lambda: len(reader.after(0)) == 50)
+    assert [*store_path.parent.glob("*.corrupt-*")]
+    assert len([r for r in caplog.records if "damaged" in r.getMessage()]) == 1
+    tracer.shutdown()
+
+
+def test_two_processes_that_find_the_damage_move_the_file_once(store_path: Path) -> None:
+    SpanStore(store_path).close()
+    inode = store_path.stat().st_ino
+    moved = writer.set_aside_once(store_path, inode)
+    assert moved is not None
+    SpanStore(store_path).close()
+    assert writer.set_aside_once(store_path, inode) is None
+    assert store_path.exists()
+
+
+def test_a_deleted_store_is_made_again(
+    tracer: Tracer, reader: SpanReader, store_path: Path
+) -> None:
+    tracer.start_span("a").end()
+    assert tracer.flush(10)
+    assert len(reader.after(0)) == 1
+    for file in store_path.parent.iterdir():
+        file.unlink()
+    with pytest.raises(FileNotFoundError):
+        reader.after(0)
+    tracer.start_span("b").end()
+    assert tracer.flush(10)
+    assert [span.name for span in reader.after(0)] == ["b"]
+
+
+def test_a_locked_store_holds_up_a_flush_within_its_bound_and_loses_nothing(
+    tracer: Tracer, reader: SpanReader, store_path: Path
+) -> None:
+    tracer.start_span("a").end()
+    assert tracer.flush(10)
+    holder = sqlite3.connect(store_path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    for _ in range(5):
+        tracer.start_span("b").end()
+        assert not tracer.flush(0.05)
+    holder.execute("COMMIT")
+    holder.close()
+    eventually(lambda: len(reader.after(0)) == 6)
+
+
+def test_retention_by_rows_keeps_the_newest_and_gives_space_back(
+    tracer: Tracer, reader: SpanReader, store_path: Path
+) -> None:
+    fill(tracer, 5_000, text="x" * 300)
+    first = reader.status()
+    store = SpanStore(store_path)
+    result = prune(store, Bounds(rows=1_500, bytes=None), time_limit=DEADLINE)
+    assert (result.rows, result.done) == (3_500, True)
+    spans = reader.after(0, limit=10_000)
+    assert len(spans) == 1_500
+    assert spans[0].seq == 3_501
+    assert reader.status().bytes < first.bytes * 0.5
+    assert result.bytes_freed > first.bytes * 0.5
+    assert store_path.stat().st_size == size(store)
+    assert prune(store, Bounds(rows=1_500), time_limit=DEADLINE).rows == 0
+    store.close()
+
+
+def test_retention_by_bytes(tracer: Tracer, store_path: Path) -> None:
+    fill(tracer, 4_000, text="x" * 300)
+    store = SpanStore(store_path)
+    bound = size(store) // 2
+    result = prune(store, Bounds(rows=None, bytes=bound), time_limit=DEADLINE)
+    assert result.done
+    assert 0 < result.rows < 4_000
+    assert size(store) <= bound
+    store.close()
+
+
+def test_retention_by_age(tracer: Tracer, reader: SpanReader, store_path: Path) -> None:
+    now = time.time()
+    for age in (500, 400, 300, 20, 10):
+        start = int((now - age) * 1e9)
+        tracer.start_span(f"{age}", start_time=start).end(end_time=start + 1)
+    assert tracer.flush(10)
+    store = SpanStore(store_path)
+    assert prune(store, Bounds(None, None, age=100), now=now, time_limit=DEADLINE).rows == 3
+    assert [span.name for span in reader.after(0)] == ["20", "10"]
+    store.close()
+
+
+def test_retention_that_runs_out_of_time_says_so(tracer: Tracer, store_path: Path) -> None:
+    fill(tracer, 3_000)
+    store = SpanStore(store_path)
+    assert not prune(store, Bounds(rows=10), time_limit=0.0).done
+    assert prune(store, Bounds(rows=10), time_limit=DEADLINE).done
+    store.close()
+
+
+def test_the_agent_prunes_only_when_far_over(tracer: Tracer, store_path: Path) -> None:
+    fill(tracer, 2_000)
+    store = SpanStore(store_path)
+    assert prune_if_far_over(store, Bounds(rows=1_900), time_limit=DEADLINE).rows == 0
+    assert prune_if_far_over(store, Bounds(rows=1_000), time_limit=DEADLINE).rows == 1_000
+    store.close()
+
+
+def test_the_agents_writer_keeps_the_bound_when_nobody_else_does(
+    store_path: Path, reader: SpanReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_CHECKPOINT_ROWS", 1_000)
+    tracer = Tracer(store_path, max_rows=1_000, strict=True)
+    fill(tracer, 4_000)
+    tracer.start_span("last").end()  # wakes the thread
+    eventually(lambda: reader.status().spans <= 1_250)
+    assert reader.after(reader.last_seq() - 1)[0].name == "last"
+    tracer.shutdown()
+
+
+def test_a_process_whose_record_was_pruned_registers_again(
+    tracer: Tracer, reader: SpanReader, store_path: Path
+) -> None:
+    tracer.start_span("a").end()
+    assert tracer.flush(10)
+    store = SpanStore(store_path)
+    assert prune(store, Bounds(rows=0), time_limit=DEADLINE).rows == 1
+    assert reader.resources() == {}
+    tracer.start_span("b").end()
+    assert tracer.flush(10)
+    (span,) = reader.after(0)
+    assert span.resource in reader.resources()
+    assert span.seq == 2
+    store.close()
+
+
+def test_the_resource_describes_the_process(tracer: Tracer, reader: SpanReader) -> None:
+    tracer.start_span("a").end()
+    assert tracer.flush(10)
+    ((_, resource),) = reader.resources().items()
+    assert resource["service.name"] == "hermes-bdh-bridge"
+    assert resource["service.version"] == "1.2.3"
+    assert resource["process.pid"] == os.getpid()
+    assert resource["host.name"]
+    assert len(resource["service.instance.id"]) == 36
+
+
+def test_reading_turns_traces_and_counts(
+    tracer: Tracer, reader: SpanReader, conversation: Callable[..., LocalSpan]
+) -> None:
+    roots = [conversation("s-1", "t-1"), conversation("s-2", "t-2"), conversation("s-1", "t-3")]
+    turns = reader.turns()
+    assert [turn.root.turn for turn in turns] == ["t-3", "t-2", "t-1"]
+    assert (turns[0].spans, turns[0].skips, turns[0].failures) == (9, 1, 1)
+    assert [turn.root.turn for turn in reader.turns(session="s-1")] == ["t-3", "t-1"]
+    assert [t.root.turn for t in reader.turns(1, before=turns[0].root)] == ["t-2"]
+    trace_id = f"{roots[1].trace_id:032x}"
+    trace = reader.trace(trace_id)
+    assert trace[0].name == names.TURN
+    assert len(trace) == 9
+    assert {span.session for span in trace} == {"s-2"}
+    assert reader.find_traces(trace_id[:20]) == [trace_id]
+    assert reader.find_traces(trace[3].span_id.upper()) == [trace_id]
+    assert reader.find_traces("xyz") == []
+    assert len(reader.find_traces("")) == 3
+    assert len(reader.after(0, session="s-1")) == 18
+    counted = {(c.type, c.gate, c.outcome, c.reason): c.count for c in reader.counts(0)}
+    assert counted["bdh.gate", "answer", "skip", "short_answer"] == 3
+    assert counted["retrieval", None, "ok", None] == 3
+    assert counted["chat", None, "timeout", None] == 3
+    assert reader.counts(0, until_ns=1) == []
+    assert reader.trace("0" * 32) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "index"),
+    [
+        ("trace_id = 'x'", "spans_trace"),
+        ("name = 'bdh.turn' ORDER BY start_ns DESC LIMIT 9", "spans_name"),
+        ("session = 'x' ORDER BY start_ns", "spans_session"),
+        ("gate = 'x' AND decision = 'skip' AND start_ns > 5", "spans_decision"),
+        ("start_ns BETWEEN 5 AND 6", "spans_start"),
+        ("end_ns IS NULL ORDER BY start_ns", "spans_open"),
+        ("span_id >= 'a' AND span_id < 'b'", "spans_span"),
+    ],
+)
+def test_questions_are_answered_from_an_index(sql: str, index: str, store_path: Path) -> None:
+    store = SpanStore(store_path)
+    plan = store.connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM spans WHERE {sql}")
+    described = " ".join(row["detail"] for row in plan)
+    assert index in described
+    assert "TEMP B-TREE" not in described
+    store.close()
