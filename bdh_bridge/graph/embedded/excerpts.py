@@ -32,7 +32,12 @@ def excerpt(text: str, terms: Sequence[str], limit: int = EXCERPT_CHARS) -> str:
 
 def beginning(text: str, limit: int) -> str:
     """The first ``limit`` characters of what the note says, on one line."""
-    return shorten(" ".join(_sentences(text[: limit * 8])), limit)
+    return shorten(plain(text[: limit * 3]), limit)
+
+
+def plain(text: str) -> str:
+    """``text`` on one line without Markdown's marks; links read as their labels."""
+    return " ".join(_sentences(text))
 
 
 def shorten(text: str, limit: int) -> str:
@@ -45,5 +50,5 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    plain = _LINK.sub(lambda match: match[2] or match[1], _MARKUP.sub("", text))
-    return [line for part in _SENTENCE.split(plain) if (line := clean_line(part))]
+    unmarked = _LINK.sub(lambda match: match[2] or match[1], _MARKUP.sub("", text))
+    return [line for part in _SENTENCE.split(unmarked) if (line := clean_line(part))]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bdh_bridge.graph.embedded import encoder
+from bdh_bridge.graph.embedded.excerpts import plain
 from bdh_bridge.graph.embedded.lexical import LexicalIndex
 from bdh_bridge.graph.embedded.vault import NoteFile, NoteText, link_key
 
 #: Most characters of a note that are searched by word.
 MAX_INDEXED_CHARS = 100_000
+#: Of a note's text before markup is taken out; the encoder has its own bound.
+_EMBEDDED_CHARS = 2 * encoder.MAX_CHARS
 _BODY_CHARS_WITH_EVIDENCE = 1_200
 
 Vector = NDArray[np.float32]
@@ -57,18 +60,20 @@ class Note:
         return f"{self.title}\n{self.text}"
 
     @property
-    def embedded(self) -> str:
-        """What the vector stands for: with evidence, the newest of it has its share."""
+    def embedded(self) -> tuple[str, str]:
+        """Title and text that the vector stands for: newest evidence gets its share."""
         if not self.evidence:
-            return f"{self.title}\n{self.body}"[: encoder.MAX_CHARS]
-        newest_first = "\n".join(reversed(self.evidence))
-        body = self.body[:_BODY_CHARS_WITH_EVIDENCE]
-        return f"{self.title}\n{body}\n{newest_first}"[: encoder.MAX_CHARS]
+            return self.title, plain(self.body[:_EMBEDDED_CHARS])
+        newest_first = "\n\n".join(reversed(self.evidence))
+        text = f"{self.body[:_BODY_CHARS_WITH_EVIDENCE]}\n\n{newest_first}"
+        return self.title, plain(text[:_EMBEDDED_CHARS])
 
     @property
     def digest(self) -> bytes:
         """Key of the stored vector: equal digests mean equal vectors."""
-        return hashlib.sha256(f"{encoder.NAME}\0{self.embedded}".encode()).digest()
+        body = self.body[:_EMBEDDED_CHARS]
+        parts = "\0".join((encoder.NAME, self.title, body, *self.evidence))
+        return hashlib.sha256(parts.encode()).digest()
 
 
 class NoteIndex:
@@ -84,7 +89,10 @@ class NoteIndex:
         self._by_id: dict[str, str] = {}
         self._by_name: dict[str, list[str]] = {}
         self._by_title: dict[str, list[str]] = {}
-        self._edge_count: int | None = 0
+        self._linking: dict[str, set[str]] = {}  # ids of notes that link to a file name
+        self._degrees: dict[str, int] = {}
+        self._stale_degrees: set[str] = set()
+        self._edge_count = 0
 
     def put(self, note: Note, vector: Vector) -> None:
         """Add a note, or replace the one with its id."""
@@ -105,9 +113,11 @@ class NoteIndex:
         self.lexical.add(slot, note.searched)
         key = link_key(note.id)
         self._by_id.setdefault(key, note.id)
-        self._by_name.setdefault(key.rpartition("/")[2], []).append(note.id)
+        self._by_name.setdefault(_name(key), []).append(note.id)
         self._by_title.setdefault(link_key(note.title), []).append(note.id)
-        self._edge_count = None
+        for target in note.link_keys:
+            self._linking.setdefault(_name(target), set()).add(note.id)
+        self._stale_degrees |= self._linking.get(_name(key), set()) | {note.id}
 
     def remove(self, note_id: str) -> None:
         note = self.notes.pop(note_id, None)
@@ -121,9 +131,11 @@ class NoteIndex:
         key = link_key(note_id)
         if self._by_id.get(key) == note_id:
             del self._by_id[key]
-        _drop(self._by_name, key.rpartition("/")[2], note_id)
+        _drop(self._by_name, _name(key), note_id)
         _drop(self._by_title, link_key(note.title), note_id)
-        self._edge_count = None
+        for target in note.link_keys:
+            self._linking[_name(target)].discard(note_id)
+        self._stale_degrees |= self._linking.get(_name(key), set()) | {note_id}
 
     def __len__(self) -> int:
         return len(self.notes)
@@ -166,7 +178,7 @@ class NoteIndex:
         exact = self._by_id.get(key)
         if exact is not None:
             return exact
-        named = self._by_name.get(key.rpartition("/")[2])
+        named = self._by_name.get(_name(key))
         return min(named, key=lambda note_id: (note_id.count("/"), note_id)) if named else None
 
     def neighbours(self, note_id: str) -> list[str]:
@@ -189,12 +201,19 @@ class NoteIndex:
 
     @property
     def edge_count(self) -> int:
-        if self._edge_count is None:
-            self._edge_count = sum(1 for _ in self.edges())
+        """Number of :meth:`edges`; only what changed is counted again."""
+        for note_id in self._stale_degrees:
+            degree = len(self.neighbours(note_id))
+            self._edge_count += degree - self._degrees.pop(note_id, 0)
+            if degree:
+                self._degrees[note_id] = degree
+        self._stale_degrees.clear()
         return self._edge_count
 
-    def ids(self) -> Iterable[str]:
-        return self.notes.keys()
+
+def _name(key: str) -> str:
+    """The file name in an id's or link's key."""
+    return key.rpartition("/")[2]
 
 
 def _drop(table: dict[str, list[str]], key: str, note_id: str) -> None:

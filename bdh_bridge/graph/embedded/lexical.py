@@ -16,6 +16,8 @@ from bdh_bridge.graph.embedded.stopwords import STOP_WORDS
 K1 = 1.5
 B = 0.75
 
+_FREQUENCY_BITS = 24  # more than the words of the longest text that is searched
+_FREQUENCY_MASK = (1 << _FREQUENCY_BITS) - 1
 _WORD = re.compile(r"\w\w+")
 
 
@@ -35,7 +37,8 @@ class LexicalIndex:
     """
 
     def __init__(self) -> None:
-        self._postings: dict[str, tuple[array[int], array[int]]] = {}  # slots, frequencies
+        # One number a posting, slot above and term frequency below: half the work of two.
+        self._postings: dict[str, array[int]] = {}
         self._lengths = np.zeros(0, dtype=np.float32)
         self._documents = 0
         self._total_length = 0
@@ -43,32 +46,31 @@ class LexicalIndex:
     def add(self, slot: int, text: str) -> None:
         terms = terms_of(text)
         if slot >= len(self._lengths):
-            self._lengths = np.concatenate(
-                [self._lengths, np.zeros(max(256, slot + 1), dtype=np.float32)]
-            )
+            grown = np.zeros(max(256, 2 * slot), dtype=np.float32)
+            grown[: len(self._lengths)] = self._lengths
+            self._lengths = grown
         self._lengths[slot] = len(terms)
         self._documents += 1
         self._total_length += len(terms)
+        postings = self._postings
         for term, frequency in Counter(terms).items():
-            posting = self._postings.get(term)
+            posting = postings.get(term)
             if posting is None:
-                posting = self._postings[term] = (array("I"), array("I"))
-            posting[0].append(slot)
-            posting[1].append(frequency)
+                posting = postings[term] = array("Q")
+            posting.append(slot << _FREQUENCY_BITS | frequency)
 
     def remove(self, slot: int, text: str) -> None:
         """Undo :meth:`add`; ``text`` must be what was added."""
         terms = terms_of(text)
         self._documents -= 1
         self._total_length -= len(terms)
-        for term in set(terms):
-            slots, frequencies = self._postings[term]
-            place = slots.index(slot)
-            # Order doesn't matter, so the last one fills the gap.
-            slots[place], frequencies[place] = slots[-1], frequencies[-1]
-            slots.pop()
-            frequencies.pop()
-            if not slots:
+        for term, frequency in Counter(terms).items():
+            posting = self._postings[term]
+            last = posting.pop()
+            own = slot << _FREQUENCY_BITS | frequency
+            if last != own:  # order doesn't matter, so the last one fills the gap
+                posting[posting.index(own)] = last
+            if not posting:
                 del self._postings[term]
 
     def scores(self, terms: list[str], size: int) -> NDArray[np.float32]:
@@ -81,8 +83,9 @@ class LexicalIndex:
             posting = self._postings.get(term)
             if posting is None:
                 continue
-            slots = np.frombuffer(posting[0], dtype=np.uint32)
-            tf = np.frombuffer(posting[1], dtype=np.uint32).astype(np.float32)
+            packed = np.frombuffer(posting, dtype=np.uint64).astype(np.int64)
+            slots = packed >> _FREQUENCY_BITS
+            tf = (packed & _FREQUENCY_MASK).astype(np.float32)
             idf = math.log(1 + (self._documents - len(slots) + 0.5) / (len(slots) + 0.5))
             norm = K1 * (1 - B + B * self._lengths[slots] / average)
             result[slots] += (idf * tf * (K1 + 1) / (tf + norm)).astype(np.float32)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
+import sqlite3
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -80,7 +82,9 @@ def create_app(
     def view(method: Callable[[], dict[str, Any]]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             check_vault(request.query_params.get("vault_id"))
-            return JSONResponse(await run(method))
+            # A large graph's text is made there too: it would hold up the event loop.
+            text = await run(lambda: json.dumps(method(), ensure_ascii=False))
+            return Response(text, media_type="application/json")
 
         return endpoint
 
@@ -99,6 +103,7 @@ def create_app(
             BadRequest: _bad_request,
             HTTPException: _http_error,
             ClientDisconnect: _gone,
+            sqlite3.OperationalError: _unwritable,
             Exception: _unexpected,
         },
     )
@@ -148,6 +153,12 @@ async def _http_error(_: Request, error: Exception) -> Response:
 
 async def _gone(_: Request, error: Exception) -> Response:
     return Response(status_code=499)  # nobody is there to read it
+
+
+async def _unwritable(_: Request, error: Exception) -> Response:
+    # Disk full or file locked: the transaction is rolled back, so asking again is safe.
+    log.error("[bdh-bridge] the graph's state file failed: %s", error)
+    return JSONResponse({"error": "The graph's state can't be read or written now"}, 503)
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:

@@ -78,6 +78,7 @@ class GraphService:
         """Write what a crash left unwritten, then read the vault. Raises: OSError."""
         self.write_pending_files()
         self.sync.load(self._evidence, progress)
+        _ = self.index.edge_count  # counted now, not in the first query
 
     # Queries
 
@@ -176,7 +177,7 @@ class GraphService:
         content = neurogenesis.render(title, text, sources, now)
         file = NoteFile(note_id, self.root / f"{note_id}.md", 0, 0, 0)
         note = Note.of(file, vault.parse(content, title))
-        vector = self._encoder.encode([note.embedded])[0]
+        vector = self._encoder.encode_notes([note.embedded])[0]
         titles = [name for _, name in sources]
         equal = self.index.titled(title)
         cosines = self.index.cosines(vector)
@@ -194,7 +195,7 @@ class GraphService:
         note = self.index.notes[note_id]
         if text not in note.evidence and text not in note.body:
             note = replace(note, evidence=(*note.evidence, text))
-            vector = self._encoder.encode([note.embedded])[0]
+            vector = self._encoder.encode_notes([note.embedded])[0]
         else:
             vector = self.index.vector_of(note_id)
         return Concept(note, vector, titles, None, similarity)

@@ -141,7 +141,7 @@ class VaultSync:
         return Note.of(file, text, evidence.get(file.id, ()))
 
     def _embed(self, notes: Sequence[Note]) -> list[tuple[Note, Vector]]:
-        vectors = self._encoder.encode([note.embedded for note in notes])
+        vectors = self._encoder.encode_notes([note.embedded for note in notes])
         return list(zip(notes, vectors, strict=True))
 
     def _report(self, problem: str) -> None:

@@ -23,6 +23,7 @@ _FRONTMATTER = re.compile(
     r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE
 )
 _TITLE_LINE = re.compile(r"^title:[ \t]*(.+)$", re.MULTILINE)
+_PLAIN_TITLE = re.compile(r"[^\W\d_][\w ,.()-]*")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _BACKTICKS = re.compile(r"`+")
 _WIKILINK = re.compile(r"(!?)\[\[([^\[\]\n]{1,300})\]\]")
@@ -192,6 +193,8 @@ def _frontmatter_title(frontmatter: str) -> str:
     line = _TITLE_LINE.search(frontmatter)
     if line is None:
         return ""
+    if _PLAIN_TITLE.fullmatch(line[1].strip()):
+        return line[1]  # most titles: words alone mean themselves, and YAML is slow
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
