@@ -1,0 +1,184 @@
+"""What else the inbox file keeps: sent message ids, operators' requests, gaps, retention."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from dataclasses import dataclass
+
+from bdh_otel import database
+
+#: An echo arrives within seconds; this is only a bound.
+OUTBOUND_DAYS = 7.0
+#: Bodies go sooner than the receipts, which de-duplication still needs.
+BODY_DAYS = 7.0
+_SLICE = 500
+DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an operator asked of the running gateway. ``state``: waiting, done or refused."""
+
+    id: int
+    ingest_seq: int
+    action: str
+    confirmed: bool
+    created_at: float
+    state: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time without connection: what was written in it was not delivered and will not be."""
+
+    started_at: float
+    ended_at: float | None
+    reason: str
+
+
+def remember_sent(connection: sqlite3.Connection, message_id: str, channel_id: str) -> None:
+    with database.transaction(connection):
+        connection.execute(
+            "INSERT OR IGNORE INTO outbound_messages VALUES (?, ?, ?)",
+            (message_id, channel_id, time.time()),
+        )
+
+
+def was_sent(connection: sqlite3.Connection, message_id: str) -> bool:
+    row = connection.execute(
+        "SELECT 1 FROM outbound_messages WHERE message_id = ?", (message_id,)
+    ).fetchone()
+    return row is not None
+
+
+def add_request(
+    connection: sqlite3.Connection, ingest_seq: int, action: str, *, confirmed: bool
+) -> int:
+    with database.transaction(connection):
+        cursor = connection.execute(
+            "INSERT INTO requests (ingest_seq, action, confirmed, created_at) VALUES (?, ?, ?, ?)",
+            (ingest_seq, action, int(confirmed), time.time()),
+        )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def waiting_requests(connection: sqlite3.Connection) -> list[Request]:
+    rows = connection.execute("SELECT * FROM requests WHERE state = 'waiting' ORDER BY id")
+    return [_request(row) for row in rows]
+
+
+def get_request(connection: sqlite3.Connection, request_id: int) -> Request | None:
+    row = connection.execute("SELECT * FROM requests WHERE id = ?", (request_id,)).fetchone()
+    return None if row is None else _request(row)
+
+
+def answer_request(
+    connection: sqlite3.Connection, request_id: int, answer: str, *, done: bool
+) -> None:
+    with database.transaction(connection):
+        connection.execute(
+            "UPDATE requests SET state = ?, answer = ?, answered_at = ?"
+            " WHERE id = ? AND state = 'waiting'",
+            ("done" if done else "refused", answer, time.time(), request_id),
+        )
+
+
+def withdraw_request(connection: sqlite3.Connection, request_id: int) -> bool:
+    """Take back a request that nobody has answered. False if it was answered meanwhile."""
+    with database.transaction(connection):
+        cursor = connection.execute(
+            "DELETE FROM requests WHERE id = ? AND state = 'waiting'", (request_id,)
+        )
+        return bool(cursor.rowcount)
+
+
+def data_version(connection: sqlite3.Connection) -> int:
+    """Changes when another connection has committed; costs no query."""
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def open_gap(connection: sqlite3.Connection, reason: str) -> None:
+    """Begin a gap; while one is open this does nothing."""
+    with database.transaction(connection):
+        connection.execute(
+            "INSERT INTO gaps (started_at, reason) SELECT ?, ?"
+            " WHERE NOT EXISTS (SELECT 1 FROM gaps WHERE ended_at IS NULL)",
+            (time.time(), reason),
+        )
+
+
+def close_gap(connection: sqlite3.Connection) -> Gap | None:
+    """End the open gap, if there is one, and return it."""
+    with database.transaction(connection):
+        row = connection.execute("SELECT * FROM gaps WHERE ended_at IS NULL").fetchone()
+        if row is None:
+            return None
+        now = time.time()
+        connection.execute("UPDATE gaps SET ended_at = ? WHERE id = ?", (now, row["id"]))
+    return Gap(row["started_at"], now, row["reason"])
+
+
+def gaps(connection: sqlite3.Connection, limit: int = 20) -> list[Gap]:
+    """The newest gaps, oldest first."""
+    rows = connection.execute("SELECT * FROM gaps ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
+    return [Gap(row["started_at"], row["ended_at"], row["reason"]) for row in reversed(rows)]
+
+
+def prune(connection: sqlite3.Connection, retention_days: float, now: float | None = None) -> int:
+    """Drop what is old, at most one slice of each kind, so that nobody waits long.
+
+    Only final receipts are touched: bodies after a week, the rest after ``retention_days``.
+    Returns the rows changed; call again while it is not 0.
+    """
+    now = time.time() if now is None else now
+    final = "status IN ('completed', 'failed', 'ignored')"
+    # The spaces of the sub-selects are constants of this module.
+    statements: tuple[tuple[str, tuple[float | int, ...]], ...] = (
+        (
+            f"DELETE FROM receipts WHERE ingest_seq IN (SELECT ingest_seq FROM receipts"  # noqa: S608
+            f" WHERE {final} AND updated_at < ? LIMIT ?)",
+            (now - retention_days * DAY, _SLICE),
+        ),
+        (
+            f"UPDATE receipts SET source_body = '', effective_body = '' WHERE ingest_seq IN"  # noqa: S608
+            f" (SELECT ingest_seq FROM receipts WHERE {final} AND updated_at < ?"
+            " AND (source_body <> '' OR effective_body <> '') LIMIT ?)",
+            (now - min(BODY_DAYS, retention_days) * DAY, _SLICE),
+        ),
+        (
+            "DELETE FROM outbound_messages WHERE message_id IN"
+            " (SELECT message_id FROM outbound_messages WHERE created_at < ? LIMIT ?)",
+            (now - OUTBOUND_DAYS * DAY, _SLICE),
+        ),
+        (
+            "DELETE FROM requests WHERE id IN (SELECT id FROM requests"
+            " WHERE state <> 'waiting' AND created_at < ? LIMIT ?)",
+            (now - retention_days * DAY, _SLICE),
+        ),
+        (
+            "DELETE FROM gaps WHERE id IN (SELECT id FROM gaps WHERE ended_at < ? LIMIT ?)",
+            (now - retention_days * DAY, _SLICE),
+        ),
+    )
+    changed = 0
+    with database.transaction(connection):
+        for statement, values in statements:
+            changed += connection.execute(statement, values).rowcount
+    if changed:
+        connection.executescript("PRAGMA incremental_vacuum(256)")
+    return changed
+
+
+def _request(row: sqlite3.Row) -> Request:
+    return Request(
+        row["id"],
+        row["ingest_seq"],
+        row["action"],
+        bool(row["confirmed"]),
+        row["created_at"],
+        row["state"],
+        row["answer"],
+    )
