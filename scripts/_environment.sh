@@ -92,7 +92,8 @@ install_with_uv() {
     if [ ! -x "$directory/bin/python" ]; then
         UV_PYTHON_DOWNLOADS=never uv venv --quiet --python "$python" "$directory" || return
     fi
-    uv pip install --python "$directory/bin/python" "$@"
+    # Compiled now, like pip does it: else the first run pays for it.
+    uv pip install --compile-bytecode --python "$directory/bin/python" "$@"
 }
 
 install_with_pip() {
