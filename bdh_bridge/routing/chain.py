@@ -141,6 +141,10 @@ class Chain:
                 pause = _pause(error, time.monotonic() - started)
                 self._state.record_failure(_key(provider), retry_after=pause)
             raise
+        except Exception as error:  # a fault of ours must not cost the turn the other providers
+            log.warning("[bdh-bridge] asking %s failed", provider.name, exc_info=True)
+            self._state.record_failure(_key(provider))
+            raise HopError(HopOutcome.INTERNAL_ERROR, type(error).__name__) from None
         self._state.record_success(_key(provider))
         return decision, reply
 
@@ -156,9 +160,6 @@ class Chain:
                 visit.succeeded(reply)
             except HopError as error:
                 visit.failed(error)
-            except Exception:
-                log.exception("[bdh-bridge] asking %s on the side failed", provider.name)
-                visit.failed(HopError(HopOutcome.NETWORK, "internal error"))
 
         context = contextvars.copy_context()
         try:

@@ -22,6 +22,7 @@ class HopOutcome(StrEnum):
     NETWORK = "network"
     HTTP_ERROR = "http_error"
     TOO_LARGE = "too_large"
+    INTERNAL_ERROR = "internal_error"
 
     # Asked in vain: the answer
     INVALID_JSON = "invalid_json"

@@ -5,6 +5,7 @@ Nothing here imports the host: its credentials and its model come in as callable
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from bdh_bridge.routing.chat import (
     Message,
     is_loopback,
     post_chat,
+    retry_after,
 )
 from bdh_bridge.routing.hop import HopError, HopOutcome
 from bdh_bridge.routing.text import clean, clip
@@ -218,4 +220,11 @@ def _host_failure(error: Exception) -> HopError:
         outcome = HopOutcome.TIMEOUT
     else:
         outcome = HopOutcome.NETWORK
-    return HopError(outcome, clip(clean(f"{name}: {error}"), 300), status_code=status)
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    pause = headers.get("retry-after") if isinstance(headers, Mapping) else None
+    return HopError(
+        outcome,
+        clip(clean(f"{name}: {error}"), 300),
+        status_code=status,
+        retry_after=retry_after(pause, time.time()),
+    )

@@ -197,7 +197,7 @@ HOP_OUTCOME = _declare(
     "bdh.hop.outcome",
     "string",
     "`ok`, `no_credential`, `circuit_open`, `rate_limited`, `timeout`, `network`, `http_error`, "
-    "`too_large`, `invalid_json`, `schema_rejected`, `empty` or `out_of_time`",
+    "`too_large`, `invalid_json`, `schema_rejected`, `empty`, `out_of_time` or `internal_error`",
 )
 HOP_ASIDE = _declare(
     "bdh.hop.aside",

@@ -466,6 +466,21 @@ def test_it_never_raises(
     assert rewrite.failed
 
 
+def test_a_fault_of_ours_costs_one_hop(
+    server: MakeServer, rewriter: MakeRewriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> Any:
+        raise AssertionError("a bug")
+
+    # No input is known that makes the hop itself fail, so its first step is replaced.
+    monkeypatch.setattr("bdh_bridge.routing.chat._body", broken)
+    made = rewriter(
+        host_llm=lambda messages, seconds: json.dumps(ms.ANSWER),
+        **four(server().url, BDH_REWRITE_CHAIN="ollama,hermes"),
+    )
+    assert outcomes(made.rewrite("m", None)) == ["internal_error", "ok"]
+
+
 def test_it_works_without_its_shared_state(
     server: MakeServer, tmp_path: Path, tracer: Tracer
 ) -> None:
