@@ -99,6 +99,7 @@ class Upkeep:
     def prune(self, *, older_than: float) -> int:
         """Forget writes that ended ``older_than`` seconds ago and need nobody: delivered,
         discarded, unconfirmed. Failed and quarantined ones stay until the operator decides."""
+        self._outbox.spool.remove_partial()
         limit, removed, count = self._now() - older_than, 0, _SLICE
         while count == _SLICE:
             with self._outbox.handle.use(WAIT) as connection, transaction(connection):
