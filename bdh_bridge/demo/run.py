@@ -59,12 +59,14 @@ def main(argv: list[str] | None = None) -> int:
         report = as_json(steps, elapsed=elapsed, home=home.root, spans=home.paths.spans)
         write_report(arguments.report, {**report, "ok": ok})
     if not interrupted:
-        _conclude(display, home, steps, elapsed)
+        _conclude(display, steps, elapsed)
     if interrupted or arguments.delete:
         shutil.rmtree(home.root, ignore_errors=True)
         display.line(f"deleted {home.root}")
-    elif not arguments.no_tui:
-        _offer_tui(display, home)
+    else:
+        _tell_what_stays(display, home)
+        if not arguments.no_tui:
+            _offer_tui(display, home)
     return 130 if interrupted else 0 if ok else 1
 
 
@@ -187,7 +189,7 @@ def _push_spans(home: DemoHome, processes: Processes, step: Step) -> None:
     step.claim("The spans were sent to the OTLP endpoint", sent, seen.strip())
 
 
-def _conclude(display: Display, home: DemoHome, steps: list[Step], elapsed: float) -> None:
+def _conclude(display: Display, steps: list[Step], elapsed: float) -> None:
     claims = [claim for step in steps for claim in step.claims]
     failed = [(step, claim) for step in steps for claim in step.claims if not claim.holds]
     display.line()
@@ -197,6 +199,9 @@ def _conclude(display: Display, home: DemoHome, steps: list[Step], elapsed: floa
     )
     for step, claim in failed:
         display.line(f"  ✗ {step.title}: {claim.claim}")
+
+
+def _tell_what_stays(display: Display, home: DemoHome) -> None:
     display.line(f"logs:        {home.logs}")
     display.line(f"delete all:  rm -r {shlex.quote(str(home.root))}")
     display.line(f"span store:  {home.paths.spans}")

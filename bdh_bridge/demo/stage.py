@@ -82,10 +82,14 @@ class Stage:
         )
 
     def run_job(self, job_id: str, prompt: str) -> PlayedTurn:
-        """``hermes cron run``: the job's turn, as the scheduler runs it."""
-        return self._play(
-            prompt, lambda: self.hermes("cron", "run", job_id).output, platform="cron"
-        )
+        """``hermes cron run``: the job's turn as the scheduler runs it; it answers into a file."""
+
+        def run() -> str:
+            told = self.hermes("cron", "run", job_id).output
+            files = sorted((self.home.root / "cron" / "output" / job_id).glob("*.md"))
+            return files[-1].read_text("utf-8").partition("## Response")[2] if files else told
+
+        return self._play(prompt, run, platform="cron")
 
     def hermes(self, *arguments: str) -> Finished:
         """Run a command of Hermes to its end."""

@@ -48,10 +48,11 @@ def tool_call(stage: Stage, step: Step) -> None:
         ", ".join(f"{s.name}: {s.attributes.get(attr.TOOL_OUTCOME)}" for s in tools) or "no span",
     )
     results = [result for request in turn.requests for result in request.tool_results]
+    titles = _titles(results[0]) if results else []
     step.claim(
         "The note it looked for is in the result that goes back to the model",
-        any(said.TOOL_NOTE in result for result in results),
-        _excerpt(next(iter(results), "no tool result in the model server's log"), said.TOOL_NOTE),
+        said.TOOL_NOTE in titles,
+        f"{len(titles)} notes: {'; '.join(titles[:3])} …" if titles else f"results: {results}",
     )
 
 
@@ -167,9 +168,8 @@ def _turn(step: Step, via: str, prompt: str, play: Callable[[str], PlayedTurn]) 
     if turn.spans:
         step.trace_id = turn.root.trace_id
     scripted = next((one.text for one in said.ANSWERS if one.when == prompt), "")
-    if step.via != "hermes cron run":  # its answer goes to the job's own output file
-        as_scripted = bool(scripted) and scripted in turn.answer
-        step.claim("Hermes answers", as_scripted, "as scripted" if as_scripted else turn.answer)
+    as_scripted = bool(scripted) and scripted in turn.answer
+    step.claim("Hermes answers", as_scripted, "as scripted" if as_scripted else turn.answer)
     step.claim(
         "The turn left one trace",
         turn.spans,
@@ -224,8 +224,14 @@ def _seconds(span: StoredSpan) -> float:
     return (span.duration_ns or 0) / 1e9
 
 
+def _titles(result: str) -> list[str]:
+    """The titles in what bdh_query gave back, best first."""
+    notes = json.loads(result).get("notes", [])
+    return [str(note.get("title")) for note in notes]
+
+
 def _excerpt(text: str, around: str, width: int = 160) -> str:
-    """The part of ``text`` that starts at ``around``; its beginning where it doesn't occur."""
+    """The line of ``text`` with ``around``, from there on; its beginning where it doesn't occur."""
     start = max(text.find(around), 0)
-    part = text[start : start + width]
-    return ("…" if start else "") + part + ("…" if start + width < len(text) else "")
+    line = text[start:].partition("\n")[0]
+    return ("…" if start else "") + (line if len(line) <= width else line[: width - 1] + "…")
