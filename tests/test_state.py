@@ -420,6 +420,21 @@ def test_a_mended_store_is_used_again(path: Path, start: Start, clocks: Clocks) 
     assert state.breaker_allows(KEY).reason == "open"
 
 
+def test_a_store_that_failed_is_left_alone_for_a_moment(
+    path: Path, start: Start, clocks: Clocks
+) -> None:
+    path.parent.mkdir()
+    path.mkdir()
+    state = start()
+    state.record_failure(KEY)
+    path.rmdir()
+    fail(state)
+    assert not path.exists()
+    clocks.pass_by(2)
+    fail(state)
+    assert path.exists()
+
+
 def test_a_deleted_store_starts_anew_for_everybody(path: Path, start: Start) -> None:
     state, other = start(), start()
     fail(state)

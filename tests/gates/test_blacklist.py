@@ -64,6 +64,13 @@ def test_an_edit_holds_from_the_next_message_on(path: Path) -> None:
     assert blacklist.rules == ()
 
 
+def test_edits_within_one_tick_of_the_file_systems_clock(path: Path) -> None:
+    blacklist = Blacklist(path)
+    for index in range(200):
+        path.write_text(("red", "blu")[index % 2])
+        assert bool(blacklist.match("red")) is (index % 2 == 0)
+
+
 def test_the_file_is_parsed_only_when_it_changed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
