@@ -253,6 +253,13 @@ class Settings(BaseSettings):
         "OTEL_SDK_DISABLED", False, "Stops the export; the local store goes on"
     )
 
+    # Terminal UI
+    tui_trace_url: str = _env(
+        "BDH_TUI_TRACE_URL",
+        "http://localhost:16686/trace/{trace_id}",
+        "Page of a trace in Jaeger or Grafana, for the terminal UI's `o` key; `{trace_id}` is filled in",
+    )
+
     @field_validator("*", mode="wrap")
     @classmethod
     def _fall_back(
