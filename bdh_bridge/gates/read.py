@@ -43,11 +43,14 @@ def _decisions(
     state: Pauses,
     job_prompt: JobPrompt,
 ) -> Iterator[Decision]:
+    # What forbids reading and writing alike comes first. So whoever goes on after a skip of the
+    # second group (a router that decides about the write) knows that the first was passed.
     yield bridge(READ, view.session_id, settings, state)
     yield origin(READ, view.text, view.is_background_review)
-    yield injectable(READ, view.message)
     yield cron(READ, view.platform, view.session_id, job_prompt)
     yield platform(READ, view.platform, settings.deny_platforms)
-    yield sender(READ, view.platform, view.sender_id, settings.read_senders)
     yield blacklisted(READ, view.text, blacklist)
+    # What forbids reading alone.
+    yield injectable(READ, view.message)
+    yield sender(READ, view.platform, view.sender_id, settings.read_senders)
     yield eligibility(view.text)

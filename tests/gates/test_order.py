@@ -74,11 +74,11 @@ def test_a_read_passes_every_gate_in_order(world: World) -> None:
     assert [decision.gate for decision in decisions] == [
         "bridge",
         "origin",
-        "injectable",
         "cron",
         "platform",
-        "sender",
         "blacklist",
+        "injectable",
+        "sender",
         "eligibility",
     ]
     assert all(decision.allowed and decision.path is GatePath.READ for decision in decisions)
@@ -115,9 +115,20 @@ def test_reasons_are_codes_and_details_are_declared_attributes(world: World) -> 
 def test_the_first_skip_is_the_last_decision_and_later_gates_are_not_asked(world: World) -> None:
     asked: list[str] = []
     world.jobs = lambda job_id: asked.append(job_id)
-    decisions = world.read(turn(message=None, session_id=CRON_SESSION))
-    assert [decision.allowed for decision in decisions] == [True, True, False]
+    decisions = world.read(turn(is_background_review=True, session_id=CRON_SESSION))
+    assert [decision.allowed for decision in decisions] == [True, False]
     assert asked == []
+
+
+def test_what_forbids_both_ways_is_asked_before_what_forbids_reading_alone(world: World) -> None:
+    """A router may be asked about the write of such a turn: a blocked text must not reach it."""
+    world.blacklist_file.write_text("private\n")
+    blocks = turn(message=None, flattened="a private picture", sender_id="9", platform="chat")
+    assert world.last(blocks, read_senders="1") == ("blacklist", Reason.BLACKLISTED)
+    denied = turn(message=None, flattened="x", platform="subagent")
+    assert world.last(denied) == ("platform", Reason.PLATFORM_DENIED)
+    scheduled = turn(message=None, flattened="x", session_id=CRON_SESSION)
+    assert world.last(scheduled)[0] == "cron"
 
 
 def test_switched_off(world: World) -> None:
