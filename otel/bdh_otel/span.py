@@ -177,7 +177,8 @@ class LocalSpan(Span):
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
-        if isinstance(exc_val, Exception):
+        # What was already noted as the span's failure says more than the exception's class.
+        if isinstance(exc_val, Exception) and self._status is not StatusCode.ERROR:
             record, fail = self._catch
             if record:
                 self.record_exception(exc_val)
