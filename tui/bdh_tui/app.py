@@ -1,0 +1,217 @@
+"""The application: its screens, and the threads behind them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events, on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import ContentSwitcher, Footer, Static
+
+from bdh_tui import themes
+from bdh_tui.health import HealthChanged, Watch
+from bdh_tui.history import History
+from bdh_tui.live.pane import LivePane
+from bdh_tui.pane import Pane
+from bdh_tui.preferences import Preferences
+from bdh_tui.status import StatusBar
+from bdh_tui.tabs import TabStrip
+from bdh_tui.tail import News, StoreTrouble, Tail
+from bdh_tui.turn.pane import TurnPane
+
+if TYPE_CHECKING:
+    from bdh_bridge.settings import Loaded
+    from bdh_tui.sources import Source
+
+SMALLEST = (60, 15)
+"""Cells below which nothing useful fits."""
+
+
+def _turn() -> type[Pane]:
+    return TurnPane
+
+
+#: Name → where its class comes from; screens are imported and made when they are first shown.
+SCREENS: dict[str, tuple[str, Callable[[], type[Pane]]]] = {
+    "live": ("Live", lambda: LivePane),
+    "turn": ("Turn", _turn),
+}
+
+
+class BridgeApp(App[None]):
+    """``source`` has been made and not been started yet."""
+
+    TITLE = "bdh-bridge"
+    CSS_PATH = "app.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(number), f"show('{name}')", title, show=False)
+            for number, (name, (title, _)) in enumerate(SCREENS.items(), start=1)
+        ),
+        Binding("question_mark,f1", "help", "Help", key_display="?"),
+        Binding("t", "next_theme", "Theme", show=False),
+        Binding("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, loaded: Loaded, source: Source, screen: str = "live") -> None:
+        super().__init__()
+        self.loaded, self.source = loaded, source
+        self.history = History(source.store)
+        self.preferences = Preferences.load(loaded.paths.directory / "tui.json")
+        self.watch_over = Watch(loaded, source, self.post_message)
+        self._first = screen
+        self._tail = Tail(self.history, self.post_message)
+        self._tail_thread: threading.Thread | None = None
+        for theme in themes.THEMES:
+            self.register_theme(theme)
+        wanted = self.preferences.theme
+        self.theme = wanted if wanted in self.available_themes else themes.DARK.name
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.DEFAULTS
+
+    def compose(self) -> ComposeResult:
+        names = [
+            (name, title)
+            for name, (title, kind) in SCREENS.items()
+            if not (self.source.read_only and kind().writes)
+        ]
+        yield TabStrip(names)
+        with ContentSwitcher(id="panes"):
+            yield LivePane()
+        yield StatusBar(self.source.label, self.source.read_only, self.watch_over.health)
+        yield Footer(compact=True, show_command_palette=False)
+        yield Static("This terminal is too small.\nMake it 60 × 15 or larger.", id="too-small")
+
+    def on_mount(self) -> None:
+        self.action_show(self._first)
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        """After the first paint: nothing here may delay it."""
+        try:
+            self._tail.since = self.history.reader.last_seq()
+        except Exception:
+            self._tail.since = 0  # the tail will say what is wrong
+        self._tail_thread = threading.Thread(
+            target=self._tail.run, name="bdh-tui-tail", daemon=True
+        )
+        self._tail_thread.start()
+        self.watch_over.start()
+
+    def on_unmount(self) -> None:
+        self._tail.stop()
+        self.watch_over.stop()
+        self.source.stop()
+
+    # Screens
+
+    def pane(self, name: str) -> Pane | None:
+        """The screen, if it has been made."""
+        found = self.query(f"#panes > #{name}")
+        return found.first(Pane) if found else None
+
+    async def open_pane(self, name: str) -> Pane:
+        switcher = self.query_one("#panes", ContentSwitcher)
+        pane = self.pane(name)
+        if pane is None:
+            pane = SCREENS[name][1]()()
+            await switcher.add_content(pane, id=name)
+        before = switcher.current
+        if before != name:
+            switcher.current = name
+            self.query_one(TabStrip).active = name
+            if before and (old := self.pane(before)) is not None:
+                old.left()
+            pane.entered()
+        self.refresh_bindings()
+        return pane
+
+    def action_show(self, name: str) -> None:
+        if self.source.read_only and SCREENS[name][1]().writes:
+            self.notify(f"{SCREENS[name][0]} belongs to a Hermes home; this source is read-only.")
+            return
+        self.run_worker(self.open_pane(name), group="switch")
+
+    @on(TabStrip.Chosen)
+    def _tab_chosen(self, event: TabStrip.Chosen) -> None:
+        self.action_show(event.name)
+
+    @on(LivePane.Opened)
+    async def _turn_opened(self, event: LivePane.Opened) -> None:
+        pane = await self.open_pane("turn")
+        assert isinstance(pane, TurnPane)
+        pane.open(event.trace_id)
+
+    def neighbour(self, trace_id: str, step: int) -> str:
+        """The trace ``step`` lines further down in the list of turns; empty if there is none."""
+        live = self.pane("live")
+        assert isinstance(live, LivePane)
+        ids = [turn.trace_id for turn in live.turns]
+        place = ids.index(trace_id) + step if trace_id in ids else -1
+        if not 0 <= place < len(ids):
+            return ""
+        live.lines.select(place)
+        return ids[place]
+
+    # What the threads say
+
+    @on(News)
+    def _news(self, news: News) -> None:
+        news.taken.set()
+        if news.lag:
+            self.watch_over.health.lag = news.lag
+        for name in ("live", "turn"):
+            pane = self.pane(name)
+            if isinstance(pane, LivePane | TurnPane):
+                pane.take(news)
+        self.query_one(StatusBar).refresh()
+
+    @on(StoreTrouble)
+    def _trouble(self, event: StoreTrouble) -> None:
+        bar = self.query_one(StatusBar)
+        recovered = bar.trouble and not event.reason
+        bar.trouble = event.reason
+        bar.refresh()
+        live = self.pane("live")
+        if isinstance(live, LivePane):
+            if recovered:
+                live.load()
+            else:
+                live.trouble(event.reason)
+
+    @on(HealthChanged)
+    def _health_changed(self, event: HealthChanged) -> None:
+        bar = self.query_one(StatusBar)
+        if self.source.trouble != bar.trouble and self.source.trouble:
+            bar.trouble = self.source.trouble
+        bar.refresh()
+
+    # Services for screens
+
+    def trace_url(self, trace_id: str) -> str:
+        return self.loaded.settings.tui_trace_url.replace("{trace_id}", trace_id)
+
+    def blacklist_prompt(self, message: str) -> None:
+        """Offer a rule that blocks ``message``."""
+        self.notify("Not available yet.")
+
+    # Keys
+
+    def action_next_theme(self) -> None:
+        names = [theme.name for theme in themes.THEMES]
+        place = names.index(self.theme) if self.theme in names else -1
+        self.theme = names[(place + 1) % len(names)]
+        self.preferences.theme = self.theme
+        self.preferences.save()
+
+    def action_help(self) -> None:
+        self.action_show_help_panel()
+
+    def on_resize(self, event: events.Resize) -> None:
+        small = event.size.width < SMALLEST[0] or event.size.height < SMALLEST[1]
+        self.screen.set_class(small, "-too-small")

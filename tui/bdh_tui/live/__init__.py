@@ -1,0 +1,1 @@
+"""Screen 1: the turns as they happen."""

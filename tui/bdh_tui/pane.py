@@ -1,0 +1,62 @@
+"""What every screen of the application is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from textual.containers import Vertical
+from textual.widget import Widget
+
+if TYPE_CHECKING:
+    from bdh_tui.app import BridgeApp
+
+T = TypeVar("T")
+
+
+class Pane(Vertical):
+    """One of the numbered screens. It is made when it is first shown, and then kept."""
+
+    title: ClassVar[str]
+    writes: ClassVar[bool] = False
+    """Belongs to a Hermes home of this machine: not offered with a read-only source."""
+
+    @property
+    def bridge(self) -> BridgeApp:
+        from bdh_tui.app import BridgeApp
+
+        assert isinstance(self.app, BridgeApp)
+        return self.app
+
+    def entered(self) -> None:
+        """The pane is on the screen now."""
+        self.first_focus().focus()
+
+    def left(self) -> None:
+        """Another pane is."""
+
+    def first_focus(self) -> Widget:
+        return next((w for w in self.query("*") if w.focusable), self)
+
+    def in_thread(self, work: Callable[[], T], then: Callable[[T], None], group: str) -> None:
+        """Run ``work`` off the loop and ``then`` on it; a later call of the group supersedes it.
+
+        Trouble with a store is the status bar's to tell; other trouble is not hidden.
+        """
+        from bdh_otel.database import StoreError
+
+        async def run() -> None:
+            import asyncio
+
+            try:
+                result = await asyncio.to_thread(work)
+            except (StoreError, FileNotFoundError) as error:
+                self.failed(group, error)
+                return
+            if self.is_attached:
+                then(result)
+
+        self.run_worker(run(), group=group, exclusive=True)
+
+    def failed(self, group: str, error: Exception) -> None:
+        """``work`` of :meth:`in_thread` met a store that can't be read."""

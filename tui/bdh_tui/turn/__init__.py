@@ -1,0 +1,1 @@
+"""Screen 2: one turn, span by span."""
