@@ -151,8 +151,8 @@ def _trace(args: argparse.Namespace) -> int:
         if not found:
             raise CommandError(f"no trace or span starts with {one_line(args.id, 40)}")
         if len(found) > 1:
-            listed = ", ".join(trace_id[:16] for trace_id in found[:5])
-            raise CommandError(f"{one_line(args.id, 40)} is ambiguous: {listed}, …")
+            listed = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+            raise CommandError(f"{one_line(args.id, 40)} is ambiguous: {listed}")
         _Printer(reader, as_json=args.json).trace(found[0])
     except FileNotFoundError as error:
         raise CommandError(f"no spans yet: {reader.path} appears with the first turn") from error

@@ -220,12 +220,9 @@ def _prepare(connection: sqlite3.Connection, path: Path, schema: Schema, read_on
 
 def _identify(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
     """The file's ``user_version``; refuses what is not ours or too new."""
-    owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if owner != schema.application_id:
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if owner or version or tables:
-            raise ForeignFile(path, f"it is not a {schema.name} file of the bridge", "move it away")
+    owner, version, tables = _marks(connection)
+    if owner != schema.application_id and (owner or version or tables):
+        raise ForeignFile(path, f"it is not a {schema.name} file of the bridge", "move it away")
     if version > len(schema.migrations):
         raise NewerSchema(
             path,
@@ -233,6 +230,27 @@ def _identify(connection: sqlite3.Connection, path: Path, schema: Schema) -> int
             "upgrade bdh-hermes-bridge",
         )
     return version
+
+
+def _marks(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    """``application_id``, ``user_version`` and how many tables there are, all of one moment:
+    another process may be making the file just now."""
+    outside = not connection.in_transaction
+    if outside:
+        connection.execute("BEGIN")
+    try:
+        owner, version, tables = (
+            int(connection.execute(question).fetchone()[0])
+            for question in (
+                "PRAGMA application_id",
+                "PRAGMA user_version",
+                "SELECT count(*) FROM sqlite_master",
+            )
+        )
+    finally:
+        if outside and connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return owner, version, tables
 
 
 def _set_journal_mode(connection: sqlite3.Connection, path: Path) -> None:

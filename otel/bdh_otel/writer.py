@@ -184,7 +184,7 @@ class SpanWriter:
         except OSError as failure:
             self._warn(f"{error} (it can't be set aside: {failure})")
             return
-        self._retry_at = 0.0
+        self._failures, self._retry_at = 0, 0.0
         if moved is not None:
             self._warn(
                 f"{self._path} was damaged ({error.reason}); it is kept as {moved.name}, "
@@ -244,7 +244,7 @@ class SpanWriter:
             if self._store.is_current():
                 return self._store
             self._close()
-        elif time.monotonic() < self._retry_at:
+        elif self._damage is not None or time.monotonic() < self._retry_at:
             return None
         self._inode = _inode(self._path)
         store = SpanStore(self._path, busy_timeout=wait)
@@ -275,6 +275,7 @@ class SpanWriter:
         self._close()
         if isinstance(error, database.CorruptFile):
             self._damage = error  # moving files is the thread's work
+            self._wake.set()
         else:
             self._warn(f"spans wait in memory: {error}")
         self._back_off()

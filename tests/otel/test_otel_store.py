@@ -204,7 +204,8 @@ def test_a_damaged_store_is_set_aside_and_a_new_one_started(
     # Another process's write makes the tracer's connection forget the pages that it holds.
     other = SpanStore(store_path)
     other.connection.execute("INSERT INTO cursors (endpoint, seq) VALUES ('x', 0)")
-    other.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    move_log = "PRAGMA wal_checkpoint(TRUNCATE)"
+    eventually(lambda: other.connection.execute(move_log).fetchone()[0] == 0)
     other.close()
     with store_path.open("r+b") as file:
         # The first page whole, as after a torn write; or nothing at all that SQLite knows.
