@@ -1,0 +1,147 @@
+"""What an operator sees and decides, from a process that is not the gateway.
+
+A running gateway keeps its own view of its sessions, so a decision is asked of it through the
+inbox's request table. Only while nobody owns the home is it carried out here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bdh_otel import database
+from hermes_borgee import config as configuration
+from hermes_borgee import inbox, ledger
+from hermes_borgee.config import inbox_path
+from hermes_borgee.receipts import Receipt, Status
+from hermes_borgee.remediation import Refused, check_action
+
+#: Seconds that a running gateway gets to answer.
+ANSWER_WAIT = 15.0
+
+
+class NoInbox(Exception):
+    """There is nothing to look at yet."""
+
+
+class NoAnswer(Exception):
+    """The gateway owns the inbox and did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What came of a decision. ``by_gateway``: the running gateway carried it out."""
+
+    answer: str
+    by_gateway: bool
+
+
+class Operator:
+    """One home's inbox. Raises: NoInbox, database.StoreError."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.path = inbox_path(home)
+
+    def receipts(self, statuses: Iterable[Status] = (), limit: int = 50) -> list[Receipt]:
+        with self._read() as connection:
+            return inbox.select(connection, statuses, limit=limit)
+
+    def receipt(self, ingest_seq: int) -> Receipt | None:
+        with self._read() as connection:
+            return inbox.get(connection, ingest_seq)
+
+    def counts(self) -> dict[Status, int]:
+        with self._read() as connection:
+            return inbox.counts(connection)
+
+    def gaps(self) -> list[ledger.Gap]:
+        with self._read() as connection:
+            return ledger.gaps(connection)
+
+    def settle(
+        self, ingest_seq: int, action: str, *, confirmed: bool = False, wait: float = ANSWER_WAIT
+    ) -> Decision:
+        """Discard or requeue. Raises: Refused, NoAnswer, NoInbox, database.StoreError."""
+        receipt = self.receipt(ingest_seq)
+        check_action(receipt.status if receipt else None, action, confirmed=confirmed)
+        assert receipt is not None
+        owner = self._own()
+        if owner is None:
+            return self._ask(ingest_seq, action, confirmed, wait)
+        try:
+            return self._settle_here(receipt, action)
+        finally:
+            owner.release()
+
+    @contextlib.contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection]:
+        try:
+            connection = database.connect(self.path, inbox.SCHEMA, read_only=True)
+        except FileNotFoundError:
+            raise NoInbox(
+                f"{self.path} does not exist yet: the gateway makes it when it first connects"
+            ) from None
+        with contextlib.closing(connection):
+            yield connection
+
+    def _own(self) -> Any:
+        """Both locks, or None if a gateway has one of them (or Hermes is not installed here)."""
+        if importlib.util.find_spec("gateway") is None:
+            return None
+        # Hermes finds its files by this variable, and only at import in places.
+        os.environ["HERMES_HOME"] = str(self.home)
+        from hermes_borgee.ownership import Contention, Ownership
+
+        url = key = ""
+        with contextlib.suppress(configuration.ConfigError):
+            settings = configuration.load(self.home)
+            url, key = settings.base_url, settings.api_key.get_secret_value()
+        owner = Ownership(self.home, url, key)
+        try:
+            owner.acquire()
+        except Contention:
+            return None
+        return owner
+
+    def _settle_here(self, receipt: Receipt, action: str) -> Decision:
+        from gateway.config import load_gateway_config
+        from gateway.session import SessionStore
+
+        from hermes_borgee.host import reset_session
+
+        gateway = load_gateway_config()
+        store = SessionStore(gateway.sessions_dir, gateway)
+        existed = bool(receipt.session_key) and reset_session(store, receipt.session_key)
+        operation = inbox.discard if action == "discard" else inbox.requeue
+        with contextlib.closing(database.connect(self.path, inbox.SCHEMA)) as connection:
+            if not operation(connection, receipt.ingest_seq):
+                raise Refused("it was settled meanwhile")
+        done = "discarded" if action == "discard" else "runs again when the gateway starts"
+        session = "its session was reset" if existed else "it had no session"
+        return Decision(f"receipt {receipt.ingest_seq} {done}; {session}", by_gateway=False)
+
+    def _ask(self, ingest_seq: int, action: str, confirmed: bool, wait: float) -> Decision:
+        with contextlib.closing(database.connect(self.path, inbox.SCHEMA)) as connection:
+            request_id = ledger.add_request(connection, ingest_seq, action, confirmed=confirmed)
+            deadline = time.monotonic() + wait
+            while True:
+                request = ledger.get_request(connection, request_id)
+                if request is None or request.state != "waiting":
+                    break
+                if time.monotonic() > deadline and ledger.withdraw_request(connection, request_id):
+                    raise NoAnswer(
+                        f"the gateway did not answer within {wait:g} s; nothing was changed"
+                    )
+                time.sleep(0.1)
+        answer = request.answer if request else "it was settled meanwhile"
+        if request is None or request.state == "refused":
+            raise Refused(answer)
+        return Decision(answer, by_gateway=True)

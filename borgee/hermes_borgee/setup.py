@@ -1,0 +1,175 @@
+"""Writing the configuration: only what the adapter needs, everything else left as it is.
+
+``config.yaml`` keeps its comments and order, ``.env`` its other lines; both are replaced in one
+step, so a crash leaves the old or the new file. The key never passes through an argument.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hermes_borgee.config import KEY_VARIABLE, ConfigError, check, is_loopback
+
+PLUGIN = "borgee"
+
+
+class SetupError(Exception):
+    """Setup can't go on. ``str()`` says why and what to do."""
+
+
+def write(home: Path, base_url: str, api_key: str) -> list[str]:
+    """Set up ``home`` for one Borgee agent.
+
+    Returns a sentence for each setting that was changed. Nothing is written if the result would
+    not be usable. Raises: SetupError.
+    """
+    if not home.is_dir():
+        raise SetupError(f"{home} is no Hermes home; run hermes setup first, or name another one")
+    path = home / "config.yaml"
+    document, dump = _round_trip(path)
+    changes = _apply(document, base_url)
+    try:
+        # A setting of the environment can still spoil it; what is written must be what works.
+        check(home, document, {**os.environ, KEY_VARIABLE: api_key})
+    except ConfigError as error:
+        raise SetupError("; ".join(error.problems)) from error
+    if changes:
+        _replace(path, dump(), mode=_mode_of(path, 0o600))
+    env = home / ".env"
+    text = env.read_text(encoding="utf-8") if env.exists() else ""
+    _replace(env, with_variable(text, KEY_VARIABLE, api_key), mode=0o600)
+    return [*changes, f"{KEY_VARIABLE} is in {env} (readable by its owner only)"]
+
+
+def interactive(
+    home: Path, *, base_url: str = "", read_key: Callable[[str], str] | None = None
+) -> list[str]:
+    """Ask for what is missing on the terminal, then :func:`write`. Raises: SetupError."""
+    import getpass
+
+    print(f"Borgee for the Hermes home {home}")
+    if not base_url:
+        base_url = input("Server (such as https://chat.example.com): ").strip()
+    key = (read_key or getpass.getpass)("Key of the agent (not shown): ").strip()
+    changes = write(home, base_url, key)
+    for change in changes:
+        print(f"  {change}")
+    return changes
+
+
+def _apply(document: Any, base_url: str) -> list[str]:
+    changes: list[str] = []
+
+    def put(mapping: Any, key: str, value: Any, name: str) -> None:
+        if mapping.get(key) is not value and mapping.get(key) != value:
+            mapping[key] = value
+            changes.append(f"{name}: {str(value).lower() if isinstance(value, bool) else value}")
+
+    def section(mapping: Any, key: str, name: str) -> Any:
+        found = mapping.get(key)
+        if found is None:
+            found = mapping[key] = {}
+        if not isinstance(found, Mapping):
+            raise SetupError(f"{name} in config.yaml is no mapping; mend it by hand first")
+        return mapping[key]
+
+    plugins = section(document, "plugins", "plugins")
+    enabled = plugins.get("enabled")
+    if enabled is None:
+        enabled = plugins["enabled"] = []
+    if not isinstance(enabled, list):
+        raise SetupError("plugins.enabled in config.yaml is no list; mend it by hand first")
+    if PLUGIN not in enabled:
+        plugins["enabled"].append(PLUGIN)
+        changes.append(f"plugins.enabled: + {PLUGIN}")
+    put(document, "group_sessions_per_user", False, "group_sessions_per_user")
+    display = section(document, "display", "display")
+    put(display, "busy_input_mode", "queue", "display.busy_input_mode")
+    # Streaming for Borgee alone: the global switch would change every other platform.
+    platforms = section(display, "platforms", "display.platforms")
+    override = section(platforms, PLUGIN, "display.platforms.borgee")
+    put(override, "streaming", True, "display.platforms.borgee.streaming")
+    block = section(document, PLUGIN, PLUGIN)
+    put(block, "enabled", True, "borgee.enabled")
+    put(block, "base_url", base_url, "borgee.base_url")
+    insecure = base_url.lower().startswith("http://")
+    if insecure and is_loopback(re.sub(r"^http://\[?([^\]/:]*).*$", r"\1", base_url, flags=re.I)):
+        put(block, "allow_insecure_loopback", True, "borgee.allow_insecure_loopback")
+    return changes
+
+
+def _round_trip(path: Path) -> tuple[Any, Callable[[], str]]:
+    try:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import YAMLError
+    except ImportError as error:
+        raise SetupError(
+            "setup needs ruamel.yaml, which Hermes' own environment has: run it there"
+        ) from error
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    try:
+        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+        document = yaml.load(text) if text.strip() else None
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise SetupError(f"{path} can't be read as YAML; mend it first") from error
+    if document is None:
+        document = yaml.load("{}")
+        document.fa.set_block_style()
+    if not isinstance(document, Mapping):
+        raise SetupError(f"{path} must hold a mapping of settings")
+
+    def dump() -> str:
+        out = io.StringIO()
+        yaml.dump(document, out)
+        return out.getvalue()
+
+    return document, dump
+
+
+def with_variable(text: str, name: str, value: str) -> str:
+    """``.env`` text in which ``name`` has ``value``; a repeated line is kept once."""
+    line = f"{name}={value}"
+    pattern = re.compile(rf"^\s*(?:export\s+)?{re.escape(name)}\s*=")
+    kept: list[str] = []
+    done = False
+    for old in text.splitlines():
+        if pattern.match(old):
+            if not done:
+                kept.append(line)
+            done = True
+        else:
+            kept.append(old)
+    if not done:
+        kept.append(line)
+    return "\n".join(kept) + "\n"
+
+
+def _mode_of(path: Path, default: int) -> int:
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:
+        return default
+
+
+def _replace(path: Path, text: str, *, mode: int) -> None:
+    # The target of a link is replaced, not the link.
+    path = path.resolve()
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
