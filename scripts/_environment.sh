@@ -152,7 +152,7 @@ use_environment() {
             die "BDH_VENV ($BDH_VENV) is no environment in which bdh_bridge is installed."
     else
         make_environment "$directory" \
-            --editable "$ROOT[embedded,dev]" "hermes-agent[messaging]==$HERMES_VERSION"
+            --editable "$ROOT[embedded,borgee,dev]" "hermes-agent[messaging]==$HERMES_VERSION"
     fi
     PYTHON=$directory/bin/python
 }
