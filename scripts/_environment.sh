@@ -81,7 +81,7 @@ fingerprint() {
     local directory=$1
     shift
     "$directory/bin/python" -c 'import sys; print("python", sys.version)' 2>/dev/null || return
-    printf '%s\n' "$ROOT" "$@" # an editable install holds the checkout's path
+    printf '%s\n' "$ROOT" "${BDH_PYTHON:-}" "$@" # an editable install holds the checkout's path
     cksum <"$ROOT/pyproject.toml"
 }
 
@@ -113,13 +113,15 @@ make_environment() {
     if [ -f "$stamp" ] && [ "$(fingerprint "$directory" "$@")" = "$(cat "$stamp")" ]; then
         return
     fi
-    python=$(require_python) || exit
-    # Left by another Python or by a run that was cut off: only a working one is built upon.
-    if [ -e "$directory" ] && ! probe_python "$directory/bin/python" "" >/dev/null; then
+    if [ -z "${BDH_PYTHON:-}" ] && python=$(probe_python "$directory/bin/python" ""); then
+        say "updating ${directory#"$ROOT"/}"
+    else
+        # Anew: there is none, its Python is gone, or another Python is asked for.
+        python=$(require_python) || exit
         rm -rf "$directory"
+        say "making ${directory#"$ROOT"/} with $python (the first time this downloads packages)"
     fi
     rm -f "$stamp"
-    say "making ${directory#"$ROOT"/} with $python (the first time this downloads packages)"
     log=$(mktemp) || exit
     if ! install_logged "$log" install_with_uv "$directory" "$python" "$@" &&
         ! install_logged "$log" install_with_pip "$directory" "$python" "$@"; then

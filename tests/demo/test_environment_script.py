@@ -170,10 +170,12 @@ def checkout(tmp_path: Path, bin_dir: Path) -> Path:
     return root
 
 
-def make(checkout: Path, bin_dir: Path, code: str) -> subprocess.CompletedProcess[str]:
+def make(
+    checkout: Path, bin_dir: Path, code: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-uc", f'. scripts/_environment.sh; {code} make_environment "$ROOT/.venv" wanted'],
-        env={"PATH": str(bin_dir)},
+        env={"PATH": str(bin_dir), **variables},
         cwd=checkout,
         capture_output=True,
         text=True,
@@ -210,6 +212,19 @@ def test_a_broken_environment_is_made_anew(checkout: Path, bin_dir: Path, tmp_pa
     result = make(checkout, bin_dir, environment_script(tmp_path / "installs"))
     assert result.returncode == 0, result.stderr
     assert os.access(gone, os.X_OK)
+
+
+def test_another_python_that_is_asked_for_gets_an_environment_of_its_own(
+    checkout: Path, bin_dir: Path, tmp_path: Path
+) -> None:
+    install = environment_script(tmp_path / "installs")
+    assert make(checkout, bin_dir, install).returncode == 0
+    python_like(bin_dir / "chosen", "3.12")
+    for expected in (2, 2):
+        again = make(checkout, bin_dir, install, BDH_PYTHON=str(bin_dir / "chosen"))
+        assert again.returncode == 0, again.stderr
+        assert (checkout / ".venv" / "bin" / "python").readlink() == bin_dir / "chosen"
+        assert len((tmp_path / "installs").read_text().split()) == expected
 
 
 def test_a_given_environment_is_used_as_it_is(bin_dir: Path, tmp_path: Path) -> None:
