@@ -127,6 +127,18 @@ class GraphClient:
             path += f"?vault_id={quote(vault, safe='')}"
         return self._call("GET", path, timeout, None, traceparent)
 
+    def vaults(self, *, timeout: float) -> tuple[str, ...]:
+        """Ids of the server's vaults, the default one first. Raises: a :class:`GraphError`."""
+        body = self._call("GET", "/api/vaults", timeout, None, "")
+        listed = body.get("vaults")
+        ids = [
+            str(vault["id"])
+            for vault in (listed if isinstance(listed, list) else [])
+            if isinstance(vault, Mapping) and vault.get("id")
+        ]
+        default = body.get("default_vault")
+        return tuple(sorted(ids, key=lambda one: one != default))
+
     def note_texts(self, *, timeout: float) -> dict[str, str]:
         """The beginning of every note's text by note id, from ``GET /api/graph``.
 
