@@ -77,12 +77,20 @@ def _longest(head: str, rest: str, room: int) -> int:
 
 def _best_cut(text: str, most: int) -> int:
     window = text[:most]
+    # A cut in the first half would make many small messages.
+    least = most // 2
     for separator in ("\n\n", "\n", ". ", " "):
-        place = window.rfind(separator)
-        # A cut in the first half would make many small messages.
-        if place >= most // 2:
+        place = window.rfind(separator, least)
+        while place > least and _ends_in_heading(window[:place]):
+            place = window.rfind(separator, least, place)
+        if place >= least:
             return place + len(separator)
     return most
+
+
+def _ends_in_heading(text: str) -> bool:
+    """A heading belongs to what follows it."""
+    return text.rstrip().rpartition("\n")[2].startswith("#")
 
 
 def _open_fence(text: str) -> str:

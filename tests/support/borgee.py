@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -54,6 +55,14 @@ def make_home(home: Path, url: str, *, model_url: str = "", **borgee: Any) -> Pa
     env.write_text(f"BORGEE_API_KEY={KEY}\n", encoding="utf-8")
     env.chmod(0o600)
     return home
+
+
+async def until(wanted: Callable[[], Any], seconds: float = 20) -> Any:
+    """Wait on the event loop until ``wanted()`` is truthy, and return it."""
+    async with asyncio.timeout(seconds):
+        while not (found := wanted()):
+            await asyncio.sleep(0.01)
+        return found
 
 
 class Model:
