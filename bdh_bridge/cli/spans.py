@@ -54,10 +54,14 @@ def _tail(args: argparse.Namespace) -> int:
         try:
             seen = reader.last_seq()
             turns = reader.turns(args.n, session=args.session)
-            for turn in reversed(turns):
-                show.trace(turn.root.trace_id)
+            # Another plugin's trace may hold several turns: it is shown once.
+            for trace_id in dict.fromkeys(turn.root.trace_id for turn in reversed(turns)):
+                show.trace(trace_id)
             if not turns and not args.follow:
                 _say("No turns on record yet" + (" for this session." if args.session else "."))
+            lost = reader.status().dropped
+            if lost:
+                _say(f"{lost:,} spans were lost while the store could not be written.")
         except FileNotFoundError:
             _say(f"No spans yet: {reader.path} appears with the first turn.")
         if args.follow:

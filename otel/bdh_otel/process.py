@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +81,8 @@ def _start(pid: int) -> str:
 
 def _started_at(pid: int) -> float | None:
     """Unix time of the start, from ``ps`` (macOS); asked by the worker only."""
+    import subprocess
+
     try:
         listed = subprocess.run(
             ["ps", "-o", "etime=", "-p", str(pid)],

@@ -27,11 +27,13 @@ from opentelemetry.trace import (
 )
 
 from bdh_otel import attributes as attr
-from bdh_otel.rules import Rules
+from bdh_otel.rules import Rules, cut
 from bdh_otel.store import Row
 
 #: Most events and links of one span; later ones are dropped.
 MAX_EVENTS = 64
+#: Most characters of the name of a span or an event.
+MAX_NAME = 200
 
 #: What `error.type` is when a span failed and nobody said how (semantic conventions).
 OTHER = "_OTHER"
@@ -101,7 +103,7 @@ class LocalSpan(Span):
     ) -> None:
         if self.end_ns is None and len(self._events) < MAX_EVENTS:
             when = time.time_ns() if timestamp is None else timestamp
-            self._events.append((name, when, self._rules.checked(attributes)))
+            self._events.append((cut(name, MAX_NAME), when, self._rules.checked(attributes)))
 
     def add_link(self, context: SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
         if self.end_ns is None and len(self._links) < MAX_EVENTS and context.is_valid:
@@ -215,7 +217,7 @@ class LocalSpan(Span):
             parent_id=None if self.parent_id is None else f"{self.parent_id:016x}",
             flags=self._flags,
             trace_state=self._trace_state.to_header() if self._trace_state else None,
-            name=self.name,
+            name=cut(self.name, MAX_NAME),
             kind=self.kind.value,
             start_ns=self.start_ns,
             end_ns=self.end_ns,

@@ -230,9 +230,14 @@ class SpanWriter:
                 if store.insert(rows.values(), self._resource, reopened=reopened, dropped=dropped):
                     break
                 self._resource = self._register(store)
-        except BaseException:
-            self._queue.extendleft(reversed(batch))
-            raise
+        except Exception:
+            kept = [span for span in batch if _storable(span)]
+            self._queue.extendleft(reversed(kept))
+            self._dropped += len(batch) - len(kept)
+            if len(kept) == len(batch):
+                raise
+            self._warn("a span that can't be stored was dropped")
+            return True  # the rest is in the queue, for the next batch
         self._dropped -= dropped
         self._failures = 0
         self._warned.clear()
@@ -297,6 +302,17 @@ class SpanWriter:
         if self._store is not None:
             self._leaked.append(self._store)
         self._start_anew()
+
+
+def _storable(span: Recordable) -> bool:
+    """Whether SQLite takes the span's values: one that it doesn't must not hold up the rest."""
+    try:
+        with contextlib.closing(sqlite3.connect(":memory:")) as memory:
+            row = span.row()
+            memory.execute(f"SELECT {', '.join('?' * len(row))}", row).fetchone()
+    except Exception:
+        return False
+    return True
 
 
 def set_aside_once(path: Path, inode: int | None) -> Path | None:

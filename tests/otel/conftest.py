@@ -11,8 +11,10 @@ from opentelemetry.trace import SpanKind
 
 from bdh_otel import attributes as attr
 from bdh_otel import names
+from bdh_otel.export import Exporter
 from bdh_otel.reader import SpanReader
 from bdh_otel.tracer import LocalSpan, Tracer
+from tests.support.otlp_receiver import GrpcReceiver, HttpReceiver, Receiver
 
 
 @pytest.fixture
@@ -153,3 +155,42 @@ def conversation(tracer: Tracer) -> Callable[..., LocalSpan]:
         return turn
 
     return one_turn
+
+
+@pytest.fixture(params=["http", "grpc"])
+def receiver(request: pytest.FixtureRequest) -> Iterator[Receiver]:
+    receiver = HttpReceiver() if request.param == "http" else GrpcReceiver()
+    yield receiver
+    receiver.close()
+
+
+@pytest.fixture
+def http() -> Iterator[HttpReceiver]:
+    receiver = HttpReceiver()
+    yield receiver
+    receiver.close()
+
+
+def otlp_environment(receiver: Any, **more: str) -> dict[str, str]:
+    protocol = "grpc" if isinstance(receiver, GrpcReceiver) else "http/protobuf"
+    return {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+        **more,
+    }
+
+
+@pytest.fixture
+def exporter_for(store_path: Path) -> Iterator[Callable[..., Exporter]]:
+    made: list[Exporter] = []
+
+    def make(receiver: Any, *, export_content: bool = False, **more: str) -> Exporter:
+        exporter = Exporter(
+            store_path, otlp_environment(receiver, **more), export_content=export_content
+        )
+        made.append(exporter)
+        return exporter
+
+    yield make
+    for exporter in made:
+        exporter.close()

@@ -147,6 +147,18 @@ def test_a_store_of_a_newer_version(run: Run, tracer: Tracer, store_path: Path) 
     assert "upgrade" in err
 
 
+def test_lost_spans_are_told(run: Run, conversation: Conversation, store_path: Path) -> None:
+    from bdh_otel.store import SpanStore
+
+    conversation()
+    store = SpanStore(store_path)
+    assert store.insert([], 1, dropped=1_200)
+    store.close()
+    status, out, err = run("tail")
+    assert (status, err) == (0, "1,200 spans were lost while the store could not be written.\n")
+    assert "bdh.turn" in out
+
+
 class Follower:
     """``spans tail --follow`` as a process of its own; its output as it comes."""
 

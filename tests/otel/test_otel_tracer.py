@@ -99,6 +99,17 @@ def test_an_exception_is_a_failure_and_goes_on(tracer: Tracer, reader: SpanReade
     }
 
 
+def test_what_a_span_says_of_its_failure_outlives_the_exception(
+    tracer: Tracer, reader: SpanReader
+) -> None:
+    span = tracer.start_span(names.CONTEXT)
+    span.fail("timeout", "after 2 s")
+    with pytest.raises(TimeoutError), span:
+        raise TimeoutError("the text")
+    found = stored(tracer, reader)[names.CONTEXT]
+    assert (found.error_type, found.status_message) == ("timeout", "after 2 s")
+
+
 def test_leaving_by_keyboard_interrupt_is_no_failure(tracer: Tracer, reader: SpanReader) -> None:
     with pytest.raises(KeyboardInterrupt), tracer.span(names.CONTEXT):
         raise KeyboardInterrupt

@@ -1,0 +1,281 @@
+"""What telemetry costs: a span, a turn, the store's throughput, its questions, the export.
+
+    python benchmarks/telemetry_overhead.py [--turns 2000] [--rows 100000] [--json FILE]
+
+Everything is measured on real files and processes in a temporary folder. ``--rows`` is the size
+of the store that is asked questions and exported (1,000,000 takes about a minute and 1 GB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from bdh_otel import attributes as attr
+from bdh_otel import names
+from bdh_otel.reader import SpanReader
+from bdh_otel.retention import Bounds, prune, size
+from bdh_otel.store import SpanStore
+from bdh_otel.tracer import LocalSpan, Tracer
+
+SPANS_A_TURN = 12
+_DECISION = {
+    attr.GATE_NAME: "relevance",
+    attr.GATE_PATH: "read",
+    attr.GATE_DECISION: "allow",
+    attr.GATE_REASON: "terms_matched",
+    attr.GATE_VALUE: 0.81,
+    attr.GATE_THRESHOLD: 0.3,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--turns", type=int, default=2_000)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--write", nargs=2, metavar=("PATH", "TURNS"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.write:
+        return write(Path(args.write[0]), int(args.write[1]))
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measure(Path(folder), args.turns, args.rows)
+    print(f"Python {platform.python_version()}, {platform.machine()}, {platform.system()}\n")
+    for name, value in figures.items():
+        print(f"{name:<58} {value:>12,.1f}")
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def measure(folder: Path, turns: int, rows: int) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    figures["import of the tracer, ms (median of 5)"] = import_time()
+    spans, whole, flushes, off = per_turn(folder / "turns" / "spans.sqlite3", turns)
+    _add(figures, "one span: start, 6 attributes, end, µs", spans, 1e6)
+    _add(figures, f"a turn's {SPANS_A_TURN} spans without flush, µs", whole, 1e6)
+    _add(figures, "flush at the end of the turn, µs", flushes, 1e6)
+    _add(figures, "the same loop without spans, µs", off, 1e6)
+    for writers in (1, 3):
+        for reading in (False, True):
+            rate = throughput(
+                folder / f"w{writers}{reading}" / "s.sqlite3", writers, 3_000, reading
+            )
+            what = f"{writers} writing process{'es' if writers > 1 else ''}"
+            figures[f"spans/s into the store, {what}{', a reader' if reading else ''}"] = rate
+    figures.update(questions(folder / "big" / "spans.sqlite3", rows))
+    return figures
+
+
+def import_time() -> float:
+    code = (
+        "import logging, sqlite3, json, threading, uuid, platform, subprocess, time\n"
+        "start = time.perf_counter()\nimport bdh_otel.tracer\n"
+        "print(time.perf_counter() - start)"
+    )
+    times = []
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        times.append(float(done.stdout))
+    return sorted(times)[2] * 1e3
+
+
+def one_turn(tracer: Tracer, number: int, clock: Callable[[float], None]) -> LocalSpan:
+    turn = tracer.start_span(
+        names.TURN,
+        attributes={
+            attr.CONVERSATION_ID: f"session-{number // 20}",
+            attr.TURN_ID: f"turn-{number}",
+            attr.PLATFORM: "cli",
+            attr.REQUEST_MODEL: "model",
+            attr.TURN_MESSAGE: "Why did we choose SQLite for the outbox, and what else was there?",
+        },
+    )
+    for _ in range(SPANS_A_TURN - 1):
+        start = time.perf_counter()
+        tracer.start_span("bdh.gate relevance", parent=turn, attributes=_DECISION).end()
+        clock(time.perf_counter() - start)
+    turn.end()
+    return turn
+
+
+def per_turn(path: Path, turns: int) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Seconds of: each span, each turn's spans, each flush, and a turn of nothing, interleaved."""
+    tracer = Tracer(path)
+    spans: list[float] = []
+    whole: list[float] = []
+    flushes: list[float] = []
+    off: list[float] = []
+    for number in range(turns):
+        start = time.perf_counter()
+        for _ in range(SPANS_A_TURN):
+            dict(_DECISION)
+        off.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        one_turn(tracer, number, spans.append)
+        middle = time.perf_counter()
+        tracer.flush()
+        flushes.append(time.perf_counter() - middle)
+        whole.append(middle - start)
+    tracer.shutdown()
+    return spans, whole, flushes, off
+
+
+def write(path: Path, turns: int) -> int:
+    """A writing process: turns as fast as the store takes them."""
+    tracer = Tracer(path)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(turns):
+        one_turn(tracer, number, lambda _: None)
+        if number % 40 == 39:
+            while not tracer.flush(5):
+                pass
+    while not tracer.flush(5):
+        pass
+    return 0
+
+
+def throughput(path: Path, writers: int, turns: int, reading: bool) -> float:
+    """Spans a second that ``writers`` processes commit together; the reader polls 5 times a
+    second."""
+    command = [sys.executable, __file__, "--write", str(path), str(turns)]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(writers)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+    start = time.perf_counter()
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    stop = threading.Event()
+    thread = threading.Thread(target=_poll, args=(path, stop))
+    if reading:
+        thread.start()
+    for process in processes:
+        process.wait()
+        process.communicate()
+    elapsed = time.perf_counter() - start
+    stop.set()
+    if reading:
+        thread.join()
+    stored = SpanReader(path).status()
+    assert (stored.spans, stored.dropped) == (writers * turns * SPANS_A_TURN, 0), stored
+    return stored.spans / elapsed
+
+
+def _poll(path: Path, stop: threading.Event) -> None:
+    reader, seen = SpanReader(path), 0
+    while not stop.wait(0.2):
+        try:
+            fresh = reader.after(seen, limit=500)
+            reader.turns(50)
+        except FileNotFoundError:
+            continue
+        seen = max(reader.last_seq() - 500, fresh[-1].seq if fresh else seen)
+    reader.close()
+
+
+def questions(path: Path, rows: int) -> dict[str, float]:
+    """Milliseconds of what tails and screens ask, export and pruning, in a store of ``rows``."""
+    tracer = Tracer(path, max_rows=None, max_bytes=None)
+    root = tracer.start_span(names.TURN)
+    for number in range(rows // SPANS_A_TURN):
+        root = one_turn(tracer, number, lambda _: None)
+        if number % 80 == 79:
+            tracer.flush(10)
+    tracer.flush(10)
+    tracer.shutdown()
+    reader = SpanReader(path)
+    label = f"{rows:,} spans"
+    last = reader.last_seq()
+    asked: dict[str, Callable[[], Any]] = {
+        "50 newest turns": lambda: reader.turns(50),
+        "50 turns of one session": lambda: reader.turns(50, session="session-7"),
+        "one trace": lambda: reader.trace(f"{root.trace_id:032x}"),
+        "a trace by the start of its id": lambda: reader.find_traces(f"{root.trace_id:032x}"[:8]),
+        "what is new": lambda: reader.after(last - 100),
+        "counts of the last second": lambda: reader.counts(root.start_ns - 10**9),
+        "status": lambda: reader.status(),
+    }
+    figures: dict[str, float] = {}
+    for name, ask in asked.items():
+        figures[f"{label}: {name}, ms"] = _median(ask)
+    reader.close()
+    figures[f"{label}: export to a receiver on loopback, spans/s"] = export_rate(path)
+    store = SpanStore(path)
+    figures[f"{label}: bytes a span"] = size(store) / max(1, last)
+    start = time.perf_counter()
+    removed = prune(store, Bounds(rows=rows // 2), time_limit=600).rows
+    figures[f"{label}: pruning, spans/s, space given back"] = removed / (
+        time.perf_counter() - start
+    )
+    store.close()
+    return figures
+
+
+def export_rate(path: Path) -> float:
+    from bdh_otel.export import Exporter
+
+    class Receiver(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        exporter = Exporter(path, {"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+        start = time.perf_counter()
+        sent = exporter.run_once(time.monotonic() + 5).sent
+        elapsed = time.perf_counter() - start
+        exporter.close()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    return sent / elapsed
+
+
+def _median(ask: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(7):
+        start = time.perf_counter()
+        ask()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[3] * 1e3
+
+
+def _add(figures: dict[str, float], name: str, seconds: list[float], scale: float) -> None:
+    ordered = sorted(seconds)
+    figures[f"{name}, p50"] = ordered[len(ordered) // 2] * scale
+    figures[f"{name}, p99"] = ordered[int(len(ordered) * 0.99)] * scale
+
+
+if __name__ == "__main__":
+    sys.exit(main())
