@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from machine import machine_state
 
 from bdh_otel import attributes as attr
 from bdh_otel import names
@@ -50,11 +51,13 @@ def main() -> int:
         return write(Path(args.write[0]), int(args.write[1]))
     with tempfile.TemporaryDirectory() as folder:
         figures = measure(Path(folder), args.turns, args.rows)
-    print(f"Python {platform.python_version()}, {platform.machine()}, {platform.system()}\n")
+    machine = machine_state()
+    print(*(f"{name} {value}" for name, value in machine.items()), sep=", ", end="\n\n")
     for name, value in figures.items():
         print(f"{name:<58} {value:>12,.1f}")
     if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        result = {"machine": machine, "figures": figures}
+        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

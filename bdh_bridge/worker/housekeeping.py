@@ -9,6 +9,7 @@ from bdh_bridge.outbox.upkeep import Upkeep
 from bdh_bridge.settings import Loaded
 from bdh_bridge.worker.duties import Duty
 from bdh_otel.abandoned import close_abandoned
+from bdh_otel.endpoints import capture_content
 from bdh_otel.export import Exporter
 from bdh_otel.retention import Bounds, prune
 from bdh_otel.store import SpanStore
@@ -22,12 +23,11 @@ _ROUND = 10.0
 def duties_of(loaded: Loaded, upkeep: Upkeep) -> list[Duty]:
     settings, path = loaded.settings, loaded.paths.spans
     bounds = Bounds(settings.otel_store_max_rows, settings.otel_store_max_bytes, RETENTION)
-    captured = loaded.environment.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "")
     exporter = Exporter(
         path,
         loaded.environment,
         # Both have to be set: one of them is easily inherited from another tool.
-        export_content=settings.otel_export_content and captured.strip().lower() == "true",
+        export_content=settings.otel_export_content and capture_content(loaded.environment),
     )
 
     def with_store(work: Callable[[SpanStore], object]) -> Callable[[], bool]:
