@@ -86,8 +86,7 @@ class ScriptedModelServer:
         class Handler(_Handler):
             model_server = self
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
+        self._http = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
         )
@@ -154,6 +153,13 @@ class ScriptedModelServer:
             if (place := asked.find(answer.when.casefold())) >= 0
         ]
         return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away, as agents do that are stopped in mid-answer, is no news."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from bdh_bridge.demo import interrupts
 from bdh_bridge.worker.launch import worker_command
 
 #: Of the caller's environment, only this reaches the demo's processes: nobody's keys, no other
@@ -94,7 +95,7 @@ class Processes:
             output.seek(0)
             return Finished(status, output.read().decode("utf-8", "replace"))
 
-    def wait_ready(self, name: str, ready: Callable[[], bool], *, timeout: float = 60) -> None:
+    def wait_ready(self, name: str, ready: Callable[[], bool], *, timeout: float = 120) -> None:
         """Wait until ``ready()``. Raises: ProcessError if the process ends first, or too late."""
         deadline = time.monotonic() + timeout
         while not ready():
@@ -130,7 +131,7 @@ class Processes:
         variables: Mapping[str, str],
         output: IO[bytes],
     ) -> None:
-        with self._log(name).open("ab") as log:
+        with self._log(name).open("ab") as log, interrupts.deferred():
             self._running[name] = subprocess.Popen(
                 arguments,
                 cwd=self.directory,

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from types import FrameType
 
 from bdh_bridge.demo.conversation import ANSWERS
 from bdh_bridge.demo.display import Display
 from bdh_bridge.demo.home import DemoHome, configure, create_home
+from bdh_bridge.demo.interrupts import ignored, interruptible
 from bdh_bridge.demo.model_server import ScriptedModelServer
 from bdh_bridge.demo.processes import (
     ProcessError,
@@ -38,7 +35,10 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 when every claim was seen, 1 when not, 130 when interrupted."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.report and not arguments.report.absolute().parent.is_dir():
+        parser.error(f"there is no folder for {arguments.report}")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets question marks
     display = Display()
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     interrupted = False
     _introduce(display, home)
     try:
-        with _interruptible():
+        with interruptible():
             _play(home, display, steps)
     except KeyboardInterrupt:
         interrupted = True
@@ -105,8 +105,10 @@ def _play(home: DemoHome, display: Display, steps: list[Step]) -> None:
         try:
             if _set_up(home, model, processes, display, steps):
                 _play_steps(Stage(home, model, processes), display, steps)
+                if any(os.environ.get(name) for name in _ENDPOINTS):
+                    _send_spans(home, processes, display, steps)
         finally:
-            with _uninterruptible():
+            with ignored():
                 _stop_all(home, processes, display, steps)
 
 
@@ -163,13 +165,28 @@ def _play_steps(stage: Stage, display: Display, steps: list[Step]) -> None:
     stage.reader.close()
 
 
+def _send_spans(home: DemoHome, processes: Processes, display: Display, steps: list[Step]) -> None:
+    """The worker does so by itself, but it is about to be stopped."""
+    step = Step("Sending the spans", via="bdh-bridge spans push")
+    began = time.monotonic()
+    display.line()
+    try:
+        with display.working("sending the spans to the OTLP endpoint"):
+            pushed = processes.run("spans-push", [*_bridge(home), "spans", "push"], timeout=30)
+        sent, seen = pushed.status == 0, pushed.output
+    except ProcessError as error:
+        sent, seen = False, str(error)
+    step.claim("The spans were sent to the OTLP endpoint", sent, seen.strip())
+    step.elapsed = time.monotonic() - began
+    steps.append(step)
+    display.step_ends(step, "")
+
+
 def _stop_all(home: DemoHome, processes: Processes, display: Display, steps: list[Step]) -> None:
     step = Step("Cleaning up")
     began = time.monotonic()
     display.line()
     with display.working("stopping everything"):
-        if any(os.environ.get(name) for name in _ENDPOINTS):
-            _push_spans(home, processes, step)
         processes.stop()
         killed = stop_workers(home.root)
     ended = "gateway, graph server and worker have ended"
@@ -177,16 +194,6 @@ def _stop_all(home: DemoHome, processes: Processes, display: Display, steps: lis
     step.elapsed = time.monotonic() - began
     steps.append(step)
     display.step_ends(step, "")
-
-
-def _push_spans(home: DemoHome, processes: Processes, step: Step) -> None:
-    """The worker sends them anyway, but it is about to be stopped."""
-    try:
-        pushed = processes.run("export", [*_bridge(home), "spans", "push"])
-        sent, seen = pushed.status == 0, pushed.output
-    except ProcessError as error:
-        sent, seen = False, str(error)
-    step.claim("The spans were sent to the OTLP endpoint", sent, seen.strip())
 
 
 def _conclude(display: Display, steps: list[Step], elapsed: float) -> None:
@@ -233,33 +240,3 @@ def _healthy(url: str) -> bool:
         return httpx.get(f"{url}/health", timeout=2, trust_env=False).status_code == 200
     except httpx.HTTPError:
         return False
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """A polite end (SIGTERM, a closed terminal) is handled like Ctrl-C."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    # Under nohup a closed terminal is meant to change nothing.
-    wanted = [signal.SIGTERM, signal.SIGHUP]
-    with _handling(interrupt, *(n for n in wanted if signal.getsignal(n) != signal.SIG_IGN)):
-        yield
-
-
-def _uninterruptible() -> contextlib.AbstractContextManager[None]:
-    """Stopping is bounded in time and must not be cut off half-way."""
-    return _handling(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextlib.contextmanager
-def _handling(
-    handler: Callable[[int, FrameType | None], None] | signal.Handlers, *numbers: signal.Signals
-) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

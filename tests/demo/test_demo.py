@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from bdh_bridge.demo import run
+from bdh_bridge.demo import interrupts, run
 from bdh_bridge.demo.home import DemoHome
 from bdh_bridge.demo.processes import Processes, demo_environment, stop_workers
 from bdh_bridge.demo.report import Step
@@ -89,7 +89,7 @@ def test_every_claim_is_seen_and_nothing_stays(tmp_path: Path) -> None:
     report = json.loads(report_file.read_text(encoding="utf-8"))
     assert report["ok"]
     steps = {step["title"]: step for step in report["steps"]}
-    assert [title for title, _ in STEPS] == list(steps)[1:-1]
+    assert [title for title, _ in STEPS] == list(steps)[1:-2]
     assert all(
         claim["holds"] and claim["seen"] for step in steps.values() for claim in step["claims"]
     )
@@ -134,6 +134,29 @@ def test_an_interrupt_stops_and_deletes_everything(tmp_path: Path, number: int) 
     assert list(tmp_path.glob("bdh-demo-*")) == []
     assert processes_naming(tmp_path) == []
     assert json.loads((tmp_path / "report.json").read_text())["ok"] is False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_waits_until_a_start_is_over_and_is_not_lost(number: signal.Signals) -> None:
+    reached: list[signal.Signals] = []
+
+    def start() -> None:
+        with interrupts.deferred():
+            signal.raise_signal(number)
+            reached.append(number)
+
+    with interrupts.interruptible():
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        with interrupts.ignored():
+            signal.raise_signal(number)
+    assert reached == [number]
+
+
+def test_a_report_without_a_folder_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run.main(["--report", "/no/such/folder/report.json"])
+    assert "no folder" in capsys.readouterr().err
 
 
 @pytest.fixture
