@@ -12,16 +12,15 @@ from __future__ import annotations
 import contextvars
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from opentelemetry.trace import SpanKind
 
 from bdh_bridge.deadline import BoundedCalls, Deadline, DeadlineExceededError
 from bdh_bridge.routing.chat import ChatReply, Message, within
-from bdh_bridge.routing.contract import RewriteDecision, parse_answer
 from bdh_bridge.routing.hop import Hop, HopError, HopOutcome
 from bdh_bridge.routing.providers import Provider
 from bdh_otel import attributes as attr
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from bdh_otel.tracer import LocalSpan, Tracer
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 LEAST_SECONDS = 0.05
 """With less left, asking is pointless."""
@@ -48,17 +49,20 @@ _aside = BoundedCalls("bdh-rewrite-aside", limit=8)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked of every provider: the chat ``messages``; for the parser the user's
-    ``message`` and all the ``material`` that the model is to sort."""
+class Question(Generic[T_co]):
+    """What is asked of every provider: the chat ``messages``, and how an answer is understood.
+
+    ``parse`` raises :class:`HopError` for an answer that can't be used; the next provider is
+    asked then.
+    """
 
     messages: Sequence[Message]
-    message: str
-    material: str
+    parse: Callable[[str], T_co]
 
 
 class Chain:
-    """``provider_seconds`` bounds one provider and ``total_seconds`` the whole walk."""
+    """``provider_seconds`` bounds one provider and ``total_seconds`` the whole walk. Without
+    ``asides`` nobody is asked on the side (for dry runs)."""
 
     def __init__(
         self,
@@ -67,21 +71,22 @@ class Chain:
         tracer: Tracer,
         provider_seconds: float,
         total_seconds: float,
+        *,
+        asides: bool = True,
     ) -> None:
         self._providers = tuple(providers)
         self._state = state
         self._tracer = tracer
         self._provider_seconds = provider_seconds
         self._total_seconds = total_seconds
+        self._asides = asides
 
-    def walk(
-        self, question: Question, parent: LocalSpan | None
-    ) -> tuple[RewriteDecision | None, list[Hop]]:
-        """The first decision, and every hop up to it, skipped ones included."""
+    def walk(self, question: Question[T], parent: LocalSpan | None) -> tuple[T | None, list[Hop]]:
+        """The first answer of use, and every hop up to it, skipped ones included."""
         deadline = Deadline(self._total_seconds)
         hops: list[Hop] = []
         late: list[tuple[int, Provider]] = []
-        decision: RewriteDecision | None = None
+        answer: T | None = None
         for index, provider in enumerate(self._providers, start=1):
             visit = _Visit(self._tracer, parent, index, provider)
             try:
@@ -91,7 +96,7 @@ class Chain:
                     late.append((index, provider))
                     raise HopError(HopOutcome.OUT_OF_TIME, "the chain's time was used up")
                 try:
-                    decision, reply = self._ask(provider, question, seconds, visit)
+                    answer, reply = self._ask(provider, question, seconds, visit)
                 except HopError as error:
                     # Cut short by the chain's bound: how it really is shows on the side.
                     if error.outcome is HopOutcome.TIMEOUT and seconds < self._provider_seconds:
@@ -101,14 +106,14 @@ class Chain:
                 break
             except HopError as error:
                 hops.append(visit.failed(error))
-        if decision is None:
+        if answer is None:
             for index, provider in late:
                 self._state.record_failure(_key(provider), retry_after=SLOW_FAILURE_PAUSE)
                 self._ask_aside(index, provider, question, parent)
-        return decision, hops
+        return answer, hops
 
     def _admit(
-        self, index: int, provider: Provider, question: Question, parent: LocalSpan | None
+        self, index: int, provider: Provider, question: Question[T], parent: LocalSpan | None
     ) -> None:
         """Raises: HopError if the provider is not to be asked in this turn."""
         if not provider.blocking and provider.credential(0.0) is None:
@@ -124,8 +129,8 @@ class Chain:
         raise HopError(HopOutcome.CIRCUIT_OPEN, detail, retry_after=breaker.retry_in)
 
     def _ask(
-        self, provider: Provider, question: Question, seconds: float, visit: _Visit
-    ) -> tuple[RewriteDecision, ChatReply]:
+        self, provider: Provider, question: Question[T], seconds: float, visit: _Visit
+    ) -> tuple[T, ChatReply]:
         """Ask, and tell the breaker how it went. Raises: HopError."""
         started = time.monotonic()
         try:
@@ -133,7 +138,7 @@ class Chain:
                 seconds, lambda exchange: provider.ask(question.messages, seconds, exchange)
             )
             visit.replied(reply)
-            decision = parse_answer(reply.text, question.message, question.material)
+            answer = question.parse(reply.text)
         except HopError as error:
             if error.outcome is HopOutcome.NO_CREDENTIAL:
                 self._state.record_success(_key(provider))  # nothing of it is down
@@ -146,12 +151,14 @@ class Chain:
             self._state.record_failure(_key(provider))
             raise HopError(HopOutcome.INTERNAL_ERROR, type(error).__name__) from None
         self._state.record_success(_key(provider))
-        return decision, reply
+        return answer, reply
 
     def _ask_aside(
-        self, index: int, provider: Provider, question: Question, parent: LocalSpan | None
+        self, index: int, provider: Provider, question: Question[T], parent: LocalSpan | None
     ) -> bool:
         """Ask without anybody waiting; only the breaker learns the outcome."""
+        if not self._asides:
+            return False
 
         def ask() -> None:
             visit = _Visit(self._tracer, parent, index, provider, aside=True)

@@ -6,13 +6,12 @@ knowledge types) is taken where it is usable and dropped where not; text is boun
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from bdh_bridge.routing.extract import ANSWER_LIMIT, own_object
 from bdh_bridge.routing.hop import HopError, HopOutcome
 from bdh_bridge.routing.text import clean, clip
 from bdh_bridge.routing.variants import retrieval_queries
@@ -22,11 +21,8 @@ QUERY_LIMIT = 1_000
 SUB_QUERY_LIMIT = 400
 SUB_QUERIES_LIMIT = 50
 KNOWLEDGE_TYPES_LIMIT = 8
-_ANSWER_LIMIT = 32_768
-_OBJECTS_LIMIT = 64
 
 _FLAGS = frozenset({"should_retrieve", "store_candidate", "should_query"})
-_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 def _text(limit: int) -> BeforeValidator:
@@ -98,24 +94,7 @@ def parse_answer(answer: str, message: str = "", material: str = "") -> RewriteD
 
     Raises: :class:`HopError` with ``empty``, ``invalid_json`` or ``schema_rejected``.
     """
-    text = _THINKING.sub("", answer[:_ANSWER_LIMIT]).strip().lstrip("\ufeff")
-    if not text:
-        raise HopError(HopOutcome.EMPTY, "the answer is empty")
-    found = list(_objects(text))
-    objects = [item for item in found if _FLAGS & item.keys()]
-    if not objects:
-        if found:
-            raise HopError(HopOutcome.SCHEMA_REJECTED, "a JSON object without the flags")
-        reason = "malformed JSON" if "{" in text else "no JSON object"
-        raise HopError(HopOutcome.INVALID_JSON, reason)
-    quoted = _all_objects(material[:_ANSWER_LIMIT])
-    own = [item for item in objects if item not in quoted]
-    if not own:
-        raise HopError(
-            HopOutcome.SCHEMA_REJECTED, "the answer repeats an object of the message or its context"
-        )
-    # A model that thinks aloud ends with its answer.
-    decision = _validate(own[-1])
+    decision = _validate(own_object(answer, _FLAGS, material[:ANSWER_LIMIT]))
     if not decision.query:
         decision = decision.model_copy(update={"query": clip(clean(message), QUERY_LIMIT)})
     return decision
@@ -137,52 +116,3 @@ def _validate(item: Mapping[str, Any]) -> RewriteDecision:
             for detail in error.errors(include_input=False, include_url=False)[:3]
         )
         raise HopError(HopOutcome.SCHEMA_REJECTED, problems) from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in _FLAGS and key in found and found[key] is not value:
-            raise ValueError(f"{key} stands there twice")
-        found[key] = value
-    return found
-
-
-_decoder = json.JSONDecoder(object_pairs_hook=_unique, strict=False)
-
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The outermost JSON objects of ``text`` that can be read, in order; the first 64 braces
-    are tried."""
-    position = 0
-    for _ in range(_OBJECTS_LIMIT):
-        position = text.find("{", position)
-        if position < 0:
-            return
-        try:
-            item, position = _decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            position += 1
-            continue
-        yield item
-
-
-def _all_objects(text: str) -> list[dict[str, Any]]:
-    """Every JSON object of ``text``, inner ones included, wherever it hides."""
-    found: list[dict[str, Any]] = []
-
-    def keep(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        item = dict(pairs)
-        if _FLAGS & item.keys():
-            found.append(item)
-        return item
-
-    decoder = json.JSONDecoder(object_pairs_hook=keep, strict=False)
-    position = text.find("{")
-    while position >= 0:
-        try:
-            _, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            position += 1
-        position = text.find("{", position)
-    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bdh_bridge.routing.chain import Chain, Question
-from bdh_bridge.routing.contract import RewriteDecision
+from bdh_bridge.routing.contract import RewriteDecision, parse_answer
 from bdh_bridge.routing.history import recent_messages
 from bdh_bridge.routing.hop import Hop, HopOutcome
 from bdh_bridge.routing.prompt import MESSAGE_LIMIT, PromptSource, compose
@@ -41,7 +41,8 @@ class Rewriter:
     """Asks the provider chain for one decision a turn. Safe to share between threads.
 
     ``nous_credentials`` and ``host_llm`` are the host's own login and model, where it has them
-    (see :mod:`bdh_bridge.routing.providers` for their shapes).
+    (see :mod:`bdh_bridge.routing.providers` for their shapes). Without ``asides`` a provider on
+    probation is just left out.
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class Rewriter:
         tracer: Tracer,
         nous_credentials: NousCredentials | None = None,
         host_llm: HostModel | None = None,
+        *,
+        asides: bool = True,
     ) -> None:
         self._settings = settings
         self._tracer = tracer
@@ -67,6 +70,7 @@ class Rewriter:
             tracer,
             min(settings.rewrite_timeout, settings.rewrite_total_timeout),
             settings.rewrite_total_timeout,
+            asides=asides,
         )
 
     def rewrite(
@@ -107,7 +111,10 @@ class Rewriter:
         material = "\n".join(
             (clip_middle(message, MESSAGE_LIMIT), *(item.text for item in context))
         )
-        question = Question(compose(prompt, message, context), message, material)
+        question = Question(
+            compose(prompt, message, context),
+            lambda answer: parse_answer(answer, message, material),
+        )
         decision, hops = self._chain.walk(question, span)
         return RewriteOutcome(decision, hops, fallback=decision is None)
 
