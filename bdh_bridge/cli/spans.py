@@ -31,6 +31,7 @@ def add(commands: Commands) -> None:
     tail.add_argument("-n", type=_count, default=5, metavar="N", help="how many turns (default: 5)")
     tail.add_argument("-f", "--follow", action="store_true", help="go on with new ones as they end")
     tail.add_argument("--session", metavar="ID", help="only turns of this session")
+    tail.add_argument("-a", "--all", action="store_true", help="a line for every gate that passed")
     tail.add_argument("--json", action="store_true", help="one JSON object a span and line")
     tail.set_defaults(command=_tail)
 
@@ -48,7 +49,7 @@ def _tail(args: argparse.Namespace) -> int:
     from bdh_otel.reader import SpanReader
 
     reader = SpanReader(settings_of(args).paths.spans)
-    show = _Printer(reader, as_json=args.json)
+    show = _Printer(reader, as_json=args.json, fold=not args.all)
     seen = 0
     try:
         try:
@@ -90,11 +91,12 @@ def _follow(reader: SpanReader, show: _Printer, seen: int, session: str | None) 
 class _Printer:
     """Writes traces to stdout, each span once when following."""
 
-    def __init__(self, reader: SpanReader, *, as_json: bool) -> None:
+    def __init__(self, reader: SpanReader, *, as_json: bool, fold: bool = False) -> None:
         from bdh_otel.tree import colours_wanted
 
         self._reader = reader
         self._json = as_json
+        self._fold = fold
         self._colour = colours_wanted(sys.stdout)
         self._shown: dict[str, int] = {}
         """Trace → the highest sequence number of its spans that was shown."""
@@ -137,7 +139,7 @@ class _Printer:
             for span in spans:
                 print(json.dumps(span.as_json()))
         else:
-            print(render(spans, colour=self._colour, late=late))
+            print(render(spans, colour=self._colour, late=late, fold=self._fold))
         sys.stdout.flush()
 
 

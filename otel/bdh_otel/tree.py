@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from bdh_otel import names
@@ -27,6 +28,8 @@ _COLOURS = {
 _RESET = "\x1b[0m"
 #: Nanoseconds from which a duration is shown: what decisions take by computing alone is noise.
 _WORTH_TELLING = 100_000
+#: Nanoseconds from which a gate that passed isn't folded.
+_WORTH_A_LINE = 5_000_000
 
 
 def colours_wanted(stream: TextIO = sys.stdout, environ: Mapping[str, str] | None = None) -> bool:
@@ -37,13 +40,17 @@ def colours_wanted(stream: TextIO = sys.stdout, environ: Mapping[str, str] | Non
     return stream.isatty()
 
 
-def render(spans: Iterable[StoredSpan], *, colour: bool = False, late: bool = False) -> str:
+def render(
+    spans: Iterable[StoredSpan], *, colour: bool = False, late: bool = False, fold: bool = False
+) -> str:
     """The tree of one trace, or of several, one after the other; ends with a line break.
 
     A span whose parent isn't among ``spans`` is shown as a root, never left out. ``late``: the
-    spans are an addition to a trace that was shown before.
+    spans are an addition to a trace that was shown before. ``fold``: gates in a row that just
+    let the turn pass share a line, so that the others stand out.
     """
-    return "".join(f"{line}\n" for line in _lines(list(spans), Painter(colour), late))
+    view = _View(Painter(colour), late, fold)
+    return "".join(f"{line}\n" for line in _lines(list(spans), view))
 
 
 class Painter:
@@ -56,7 +63,14 @@ class Painter:
         return f"{_COLOURS[style]}{text}{_RESET}" if self._colour and text else text
 
 
-def _lines(spans: list[StoredSpan], paint: Painter, late: bool) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _View:
+    paint: Painter
+    late: bool
+    fold: bool
+
+
+def _lines(spans: list[StoredSpan], view: _View) -> Iterator[str]:
     known = {span.span_id for span in spans}
     children: dict[str, list[StoredSpan]] = {}
     roots: list[StoredSpan] = []
@@ -67,21 +81,22 @@ def _lines(spans: list[StoredSpan], paint: Painter, late: bool) -> Iterator[str]
             roots.append(span)
     shown: set[str] = set()
     for root in roots:
-        yield from _tree(root, children, paint, shown, late)
+        yield from _tree(root, children, shown, view)
     # Parents that form a ring have no root; broken input must not hide spans.
     for span in spans:
         if span.span_id not in shown:
-            yield from _tree(span, children, paint, shown, late)
+            yield from _tree(span, children, shown, view)
 
 
 def _tree(
     root: StoredSpan,
     children: dict[str, list[StoredSpan]],
-    paint: Painter,
     shown: set[str],
-    late: bool,
+    view: _View,
 ) -> Iterator[str]:
-    yield from _root_lines(root, paint, late)
+    paint = view.paint
+    said = describe(root)[1]
+    yield from _root_lines(root, view)
     # An explicit stack: a trace may be deeper than Python's.
     shown.add(root.span_id)
     stack = [("", _unshown(children.get(root.span_id, ()), shown))]
@@ -90,15 +105,43 @@ def _tree(
         if not siblings:
             stack.pop()
             continue
+        passed = _passed(siblings, children) if view.fold else 0
+        if passed > 1:
+            folded, siblings[:passed] = siblings[:passed], []
+            branch = "├─ " if siblings else "└─ "
+            yield paint("dim", indent + branch) + _folded_line(folded, paint)
+            continue
         span = siblings.pop(0)
         last = not siblings
         below = _unshown(children.get(span.span_id, ()), shown)
         branch, rail = ("└─ ", "   ") if last else ("├─ ", "│  ")
-        head, *more = _span_lines(span, paint)
+        head, *more = _span_lines(span, paint, said)
         yield paint("dim", indent + branch) + head
         for line in more:
             yield paint("dim", indent + rail + ("│  " if below else "   ")) + line
         stack.append((indent + rail, below))
+
+
+def _passed(siblings: list[StoredSpan], children: dict[str, list[StoredSpan]]) -> int:
+    """How many of the first siblings are gates of one path with nothing to tell."""
+    count = 0
+    for span in siblings:
+        plain = span.decision == "allow" and not (span.failed or span.events or span.links)
+        quick = span.duration_ns is not None and span.duration_ns < _WORTH_A_LINE
+        if (
+            not (plain and quick)
+            or span.path != siblings[0].path
+            or span.span_id in children
+            or len(describe(span)[0]) > 1
+        ):
+            break
+        count += 1
+    return count
+
+
+def _folded_line(spans: Sequence[StoredSpan], paint: Painter) -> str:
+    gates = " · ".join(one_line(span.gate or span.name, 40) for span in spans)
+    return f"{paint('good', '✓')} {escape(spans[0].path or 'gate'):<5} {paint('dim', gates)}"
 
 
 def _unshown(spans: Sequence[StoredSpan], shown: set[str]) -> list[StoredSpan]:
@@ -107,23 +150,25 @@ def _unshown(spans: Sequence[StoredSpan], shown: set[str]) -> list[StoredSpan]:
     return found
 
 
-def _root_lines(span: StoredSpan, paint: Painter, late: bool) -> Iterator[str]:
+def _root_lines(span: StoredSpan, view: _View) -> Iterator[str]:
+    paint = view.paint
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(span.start_ns / 1e9))
-    origin = [f"{'later in ' if late else ''}trace {span.trace_id[:8]}"]
+    origin = [f"{'later in ' if view.late else ''}trace {span.trace_id[:8]}"]
     if span.platform:
         origin.append(one_line(span.platform, 40))
     if span.session:
         origin.append(f"session {one_line(span.session, 60)}")
-    if span.parent_id is not None and not late:
+    if span.parent_id is not None and not view.late:
         origin.append(f"parent {span.parent_id} is not in this store")
     yield f"{paint('head', when)}  {paint('dim', ' · '.join(origin))}"
-    head, *more = _span_lines(span, paint)
+    head, *more = _span_lines(span, paint, ())
     yield head
     for line in more:
         yield f"{paint('dim', '│')}  {line}"
 
 
-def _span_lines(span: StoredSpan, paint: Painter) -> list[str]:
+def _span_lines(span: StoredSpan, paint: Painter, said: Sequence[str]) -> list[str]:
+    """The span's own line, then those below it, without quotations that its root has ``said``."""
     mark, style = _mark(span)
     text = escape(label(span))
     facts, quotes = describe(span)
@@ -136,9 +181,10 @@ def _span_lines(span: StoredSpan, paint: Painter) -> list[str]:
         head.append(paint("bad", escape(span.error_type or "failed")))
     if span.duration_ns is None or span.duration_ns >= _WORTH_TELLING:
         head.append(paint("dim", duration(span.duration_ns)))
-    lines = ["  ".join(head), *(paint("dim", quote) for quote in quotes)]
-    if span.status_message:
-        lines.append(paint("bad", one_line(span.status_message, 200)))
+    lines = ["  ".join(head), *(paint("dim", quote) for quote in quotes if quote not in said)]
+    message = one_line(span.status_message or "", 200)
+    if message and message not in (quote.strip("“”") for quote in quotes):
+        lines.append(paint("bad", message))
     for event in span.events:
         if event.name != "exception" or not span.failed:
             details = " ".join(f"{key}={_plain(value)}" for key, value in event.attributes.items())

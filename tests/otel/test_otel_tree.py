@@ -44,6 +44,37 @@ def test_why_was_this_retrieved_and_that_not_stored(
     ]
 
 
+def test_folded_what_decided_stands_out(
+    reader: SpanReader, conversation: Callable[..., LocalSpan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bdh_otel.tree._WORTH_A_LINE", 10**15)
+    conversation()
+    full, folded = (render(reader.after(0), fold=fold).splitlines() for fold in (False, True))
+    assert folded[3] == "├─ ✓ read  cron · blacklist"
+    # A gate that has something to tell keeps its line, and so does everything else.
+    assert folded[4:] == full[5:]
+
+
+def test_a_gate_that_took_long_is_not_folded(
+    reader: SpanReader, conversation: Callable[..., LocalSpan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bdh_otel.tree._WORTH_A_LINE", 0)
+    conversation()
+    assert render(reader.after(0), fold=True) == render(reader.after(0))
+
+
+def test_the_message_is_quoted_once(tracer: Tracer, reader: SpanReader) -> None:
+    with tracer.span(names.TURN, attributes={attr.TURN_MESSAGE: "a question"}) as turn:
+        query = {attr.RETRIEVAL_QUERY: "a question", attr.RETRIEVAL_ERROR: "refused"}
+        retrieval = tracer.start_span(names.retrieval("v"), parent=turn, attributes=query)
+        retrieval.fail("unreachable", "refused")
+        retrieval.end()
+        other = {attr.RETRIEVAL_QUERY: "another"}
+        tracer.start_span(names.retrieval("v"), parent=turn, attributes=other).end()
+    text = rendered(tracer, reader)
+    assert [text.count(said) for said in ("“a question”", "“another”", "refused")] == [1, 1, 1]
+
+
 @pytest.fixture(autouse=True)
 def _no_durations(monkeypatch: pytest.MonkeyPatch) -> None:
     # What takes how long depends on the machine.
