@@ -88,7 +88,7 @@ class Processes:
                 status = self._running[name].wait(timeout)
             except subprocess.TimeoutExpired as error:
                 raise ProcessError(
-                    f"{name} took over {timeout:.0f} s{self._end_of_log(name)}"
+                    f"{name} took over {timeout:.0f} s{self.end_of_log(name)}"
                 ) from error
             finally:
                 self.kill(name)
@@ -101,9 +101,9 @@ class Processes:
         while not ready():
             status = self._running[name].poll()
             if status is not None:
-                raise ProcessError(f"{name} ended with status {status}{self._end_of_log(name)}")
+                raise ProcessError(f"{name} ended with status {status}{self.end_of_log(name)}")
             if time.monotonic() > deadline:
-                raise ProcessError(f"{name} was not ready in time{self._end_of_log(name)}")
+                raise ProcessError(f"{name} was not ready in time{self.end_of_log(name)}")
             time.sleep(0.05)
 
     def kill(self, name: str) -> None:
@@ -145,7 +145,8 @@ class Processes:
     def _log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 
-    def _end_of_log(self, name: str) -> str:
+    def end_of_log(self, name: str) -> str:
+        """The last lines of ``logs/NAME.log``, to be put behind a sentence; ``""`` if empty."""
         lines = self._log(name).read_text("utf-8", "replace").strip().splitlines()[-8:]
         return "; the end of its log:\n    " + "\n    ".join(lines) if lines else ""
 

@@ -171,12 +171,14 @@ def _send_spans(home: DemoHome, processes: Processes, display: Display, steps: l
     began = time.monotonic()
     display.line()
     try:
-        with display.working("sending the spans to the OTLP endpoint"):
+        with display.progress("sending the spans to the OTLP endpoint"):
             pushed = processes.run("spans-push", [*_bridge(home), "spans", "push"], timeout=30)
-        sent, seen = pushed.status == 0, pushed.output
+        sent, seen = pushed.status == 0, pushed.output.strip()
+        if not sent:
+            seen += processes.end_of_log("spans-push")
     except ProcessError as error:
         sent, seen = False, str(error)
-    step.claim("The spans were sent to the OTLP endpoint", sent, seen.strip())
+    step.claim("The spans were sent to the OTLP endpoint", sent, seen)
     step.elapsed = time.monotonic() - began
     steps.append(step)
     display.step_ends(step, "")
