@@ -11,6 +11,10 @@ EXCERPT_CHARS = 280
 _SEARCHED_CHARS = 20_000
 _LINK = re.compile(r"!?\[\[([^\[\]\n|]{1,300})(?:\|([^\[\]\n]{0,300}))?\]\]")
 _MARKUP = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|`{3,}.*$|~{3,}.*$|[-*+][ \t]+)", re.MULTILINE)
+#: A line that only lists links, such as the one a new note gets: it says nothing by itself.
+_LINK_LIST = re.compile(
+    r"^[ \t]*(?:[-*+][ \t]+)?(?:\w+:[ \t]*)?(?:!?\[\[[^\[\]\n]*\]\][ \t,;·]*)+$", re.MULTILINE
+)
 _SENTENCE = re.compile(r"(?<=[.!?。!?…])\s+|\n\s*\n")
 
 
@@ -50,5 +54,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    unmarked = _LINK.sub(lambda match: match[2] or match[1], _MARKUP.sub("", text))
+    prose = _LINK_LIST.sub("", text)
+    unmarked = _MARKUP.sub("", prose if prose.strip() else text)
+    unmarked = _LINK.sub(lambda match: match[2] or match[1], unmarked)
     return [line for part in _SENTENCE.split(unmarked) if (line := clean_line(part))]

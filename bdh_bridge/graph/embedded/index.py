@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,8 @@ from bdh_bridge.graph.embedded.vault import NoteFile, NoteText, link_key
 
 #: Most characters of a note that are searched by word.
 MAX_INDEXED_CHARS = 100_000
+#: Most pieces of evidence that are searched; the state file keeps all.
+MAX_EVIDENCE = 50
 #: Of a note's text before markup is taken out; the encoder has its own bound.
 _EMBEDDED_CHARS = 2 * encoder.MAX_CHARS
 _BODY_CHARS_WITH_EVIDENCE = 1_200
@@ -74,6 +76,18 @@ class Note:
         body = self.body[:_EMBEDDED_CHARS]
         parts = "\0".join((encoder.NAME, self.title, body, *self.evidence))
         return hashlib.sha256(parts.encode()).digest()
+
+
+def recent(evidence: Sequence[str]) -> tuple[str, ...]:
+    """The newest of it, oldest first, so that a note that is written to for ever stays bounded."""
+    kept: list[str] = []
+    left = MAX_INDEXED_CHARS
+    for text in reversed(evidence[-MAX_EVIDENCE:]):
+        left -= len(text)
+        if left < 0 and kept:
+            break
+        kept.append(text)
+    return tuple(reversed(kept))
 
 
 class NoteIndex:

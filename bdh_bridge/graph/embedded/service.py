@@ -18,7 +18,7 @@ from bdh_bridge.graph.embedded import consolidation, hebbian, neurogenesis, retr
 from bdh_bridge.graph.embedded.encoder import Encoder
 from bdh_bridge.graph.embedded.excerpts import beginning, excerpt, shorten
 from bdh_bridge.graph.embedded.hebbian import Synapse
-from bdh_bridge.graph.embedded.index import Note, NoteIndex, Vector
+from bdh_bridge.graph.embedded.index import Note, NoteIndex, Vector, recent
 from bdh_bridge.graph.embedded.lexical import terms_of
 from bdh_bridge.graph.embedded.requests import VAULT_ID, BadRequest, QueryRequest
 from bdh_bridge.graph.embedded.retrieval import Activation, Retrieval
@@ -72,7 +72,7 @@ class GraphService:
         self.sync = VaultSync(root, self.index, state, encoder)
         self._encoder = encoder
         self._clock = clock
-        self._evidence = state.evidence()
+        self._evidence = {note: recent(texts) for note, texts in state.evidence().items()}
 
     def load(self, progress: Progress) -> None:
         """Write what a crash left unwritten, then read the vault. Raises: OSError."""
@@ -194,7 +194,7 @@ class GraphService:
     def _merge(self, note_id: str, text: str, titles: list[str], similarity: float) -> Concept:
         note = self.index.notes[note_id]
         if text not in note.evidence and text not in note.body:
-            note = replace(note, evidence=(*note.evidence, text))
+            note = replace(note, evidence=recent((*note.evidence, text)))
             vector = self._encoder.encode_notes([note.embedded])[0]
         else:
             vector = self.index.vector_of(note_id)
