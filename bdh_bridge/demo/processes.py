@@ -172,10 +172,11 @@ def stop_workers(home: Path, *, grace: float = 15) -> list[str]:
 def _workers(home: Path) -> dict[int, str]:
     _, *arguments = worker_command(home)
     started_by = " ".join(arguments)
-    return {pid: line for pid, line in _processes() if started_by in line}
+    return {pid: line for pid, line in running_processes() if started_by in line}
 
 
-def _processes() -> Iterator[tuple[int, str]]:
+def running_processes() -> Iterator[tuple[int, str]]:
+    """Id and command line of every process that can be seen."""
     if Path("/proc/self/cmdline").exists():  # small containers have no ps
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():

@@ -19,7 +19,7 @@ import pytest
 
 from bdh_bridge.demo import interrupts, run
 from bdh_bridge.demo.home import DemoHome
-from bdh_bridge.demo.processes import Processes, demo_environment, stop_workers
+from bdh_bridge.demo.processes import Processes, demo_environment, running_processes, stop_workers
 from bdh_bridge.demo.report import Step
 from bdh_bridge.demo.stage import Stage
 from bdh_bridge.demo.steps import STEPS
@@ -38,9 +38,8 @@ def demo_variables(tmp_path: Path, **more: str) -> dict[str, str]:
 
 
 def processes_naming(directory: Path) -> list[str]:
-    """Processes that work in a folder below ``directory``, which is ours alone."""
-    listing = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True)
-    return [line for line in listing.stdout.splitlines() if str(directory) in line]
+    """Processes whose command line names a folder below ``directory``, which is ours alone."""
+    return [line for _, line in running_processes() if str(directory) in line]
 
 
 @contextmanager
