@@ -74,7 +74,11 @@ def test_defaults_are_the_documented_ones(tmp_path: Path) -> None:
         ("display.busy_input_mode", "interrupt", "display.busy_input_mode"),
         ("streaming.enabled", "yes", "streaming.enabled"),
         ("streaming", True, "streaming"),
-        ("display.platforms", {"borgee": {"streaming": "on"}}, "display.platforms.borgee.streaming"),
+        (
+            "display.platforms",
+            {"borgee": {"streaming": "on"}},
+            "display.platforms.borgee.streaming",
+        ),
         ("multiplex_profiles", True, "multiplex_profiles"),
         ("gateway.multiplex_profiles", True, "gateway.multiplex_profiles"),
     ],

@@ -75,9 +75,7 @@ async def online(home: Path) -> AsyncIterator[Watched]:
     assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("borgee")]
 
 
-async def test_it_knows_who_it_is_and_delivers_in_order(
-    online: Watched, server: BppServer
-) -> None:
+async def test_it_knows_who_it_is_and_delivers_in_order(online: Watched, server: BppServer) -> None:
     assert online.link.online
     assert online.link.agent_id == AGENT_ID
     for n in range(20):
@@ -201,9 +199,7 @@ async def test_a_malformed_frame_costs_one_client_not_the_adapter(
     await until(lambda: online.bodies == ["before", "after"])
 
 
-async def test_a_proxy_error_at_a_reconnect_is_outlived(
-    online: Watched, server: BppServer
-) -> None:
+async def test_a_proxy_error_at_a_reconnect_is_outlived(online: Watched, server: BppServer) -> None:
     server.status = 503
     server.drop(1012)
     await until(lambda: online.states.count(LinkState.WAITING) >= 1)

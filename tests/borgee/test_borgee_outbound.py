@@ -55,7 +55,9 @@ async def sender(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S
 LONG = "\n\n".join(
     f'## Part {n}\n\nHe said "so be it" \\ and left.\nÜber {"日本語 🙂 " * 40}' for n in range(120)
 )
-CODE = "Look:\n\n```python\n" + "\n".join(f'print("line {n}")' for n in range(4000)) + "\n```\nDone."
+CODE = (
+    "Look:\n\n```python\n" + "\n".join(f'print("line {n}")' for n in range(4000)) + "\n```\nDone."
+)
 
 
 @pytest.mark.parametrize(
