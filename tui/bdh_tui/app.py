@@ -30,14 +30,45 @@ SMALLEST = (60, 15)
 """Cells below which nothing useful fits."""
 
 
-def _turn() -> type[Pane]:
-    return TurnPane
+def _decisions() -> type[Pane]:
+    from bdh_tui.decisions.pane import DecisionsPane
+
+    return DecisionsPane
+
+
+def _providers() -> type[Pane]:
+    from bdh_tui.providers.pane import ProvidersPane
+
+    return ProvidersPane
+
+
+def _graph() -> type[Pane]:
+    from bdh_tui.graph.pane import GraphPane
+
+    return GraphPane
+
+
+def _blacklist() -> type[Pane]:
+    from bdh_tui.blacklist.pane import BlacklistPane
+
+    return BlacklistPane
+
+
+def _outbox() -> type[Pane]:
+    from bdh_tui.outbox.pane import OutboxPane
+
+    return OutboxPane
 
 
 #: Name → where its class comes from; screens are imported and made when they are first shown.
 SCREENS: dict[str, tuple[str, Callable[[], type[Pane]]]] = {
     "live": ("Live", lambda: LivePane),
-    "turn": ("Turn", _turn),
+    "turn": ("Turn", lambda: TurnPane),
+    "decisions": ("Decisions", _decisions),
+    "providers": ("Providers", _providers),
+    "graph": ("Graph", _graph),
+    "blacklist": ("Blacklist", _blacklist),
+    "outbox": ("Outbox", _outbox),
 }
 
 
@@ -61,6 +92,8 @@ class BridgeApp(App[None]):
         super().__init__()
         self.loaded, self.source = loaded, source
         self.history = History(source.store)
+        self.counting = History(source.store)
+        """The same store by another connection: counting takes seconds where much is stored."""
         self.preferences = Preferences.load(loaded.paths.directory / "tui.json")
         self.watch_over = Watch(loaded, source, self.post_message)
         self._first = screen
@@ -142,10 +175,28 @@ class BridgeApp(App[None]):
         self.action_show(event.name)
 
     @on(LivePane.Opened)
-    async def _turn_opened(self, event: LivePane.Opened) -> None:
-        pane = await self.open_pane("turn")
-        assert isinstance(pane, TurnPane)
-        pane.open(event.trace_id)
+    def _turn_opened(self, event: LivePane.Opened) -> None:
+        self.open_turn(event.trace_id)
+
+    def open_turn(self, trace_id: str) -> None:
+        """Show this trace on the Turn screen."""
+
+        async def show() -> None:
+            pane = await self.open_pane("turn")
+            assert isinstance(pane, TurnPane)
+            pane.open(trace_id)
+
+        self.run_worker(show(), group="switch")
+
+    def filter_live(self, text: str) -> None:
+        """Show the turns that a filter lets through."""
+
+        async def show() -> None:
+            pane = await self.open_pane("live")
+            assert isinstance(pane, LivePane)
+            pane.set_filter(text)
+
+        self.run_worker(show(), group="switch")
 
     def neighbour(self, trace_id: str, step: int) -> str:
         """The trace ``step`` lines further down in the list of turns; empty if there is none."""
@@ -190,6 +241,9 @@ class BridgeApp(App[None]):
         if self.source.trouble != bar.trouble and self.source.trouble:
             bar.trouble = self.source.trouble
         bar.refresh()
+        pane = self.pane(event.part)
+        if pane is not None and pane.display:
+            pane.health_changed()
 
     # Services for screens
 
@@ -198,7 +252,18 @@ class BridgeApp(App[None]):
 
     def blacklist_prompt(self, message: str) -> None:
         """Offer a rule that blocks ``message``."""
-        self.notify("Not available yet.")
+        if self.source.read_only:
+            self.notify("The blacklist belongs to a Hermes home; this source is read-only.")
+            return
+
+        async def offer() -> None:
+            from bdh_tui.blacklist.pane import BlacklistPane
+
+            pane = await self.open_pane("blacklist")
+            assert isinstance(pane, BlacklistPane)
+            pane.add_message(message)
+
+        self.run_worker(offer(), group="switch")
 
     # Keys
 

@@ -13,7 +13,7 @@ from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.reader import StoredSpan
 from bdh_tui import wording
-from bdh_tui.text import BAD, GOOD, MUTED, SKIP, age, plain
+from bdh_tui.text import BAD, GOOD, MUTED, SKIP, age, count, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _read(root: StoredSpan, spans: Sequence[StoredSpan]) -> Sentence:
 def _given(context: StoredSpan) -> str:
     get = context.attributes.get
     notes = int(get(attr.CONTEXT_NOTES) or 0)
-    text = f"gave {_count(notes, 'note')} to the model"
+    text = f"gave {count(notes, 'note')} to the model"
     already = get(attr.CONTEXT_ALREADY_PRESENT)
     if already:
         text += f", {already} more were in the conversation already"
@@ -177,7 +177,7 @@ def _delivery(span: StoredSpan) -> Sentence:
     if outcome == "delivered":
         concepts = get(attr.DELIVERY_NEW_CONCEPTS) or 0
         links = get(attr.DELIVERY_HEBBIAN_UPDATES) or 0
-        text = f"the graph learned it: {_count(concepts, 'new concept')}, {_count(links, 'link')} "
+        text = f"the graph learned it: {count(concepts, 'new concept')}, {count(links, 'link')} "
         text += "strengthened"
         if get(attr.DELIVERY_DEGRADED):
             return Sentence("!", SKIP, "Write", f"{text}, but its model or encoder failed")
@@ -205,10 +205,6 @@ def _tools(spans: Sequence[StoredSpan]) -> list[Sentence]:
             text = f"the model called {name}: {outcome}"
             found.append(Sentence("!" if span.failed else "·", style, "Tool", text))
     return found[:3]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _figure(value: object) -> str:

@@ -37,7 +37,6 @@ class LineList(ScrollView, can_focus=True):
         Binding("pagedown", "page(1)", "Page down", show=False),
         Binding("home,g", "jump(0)", "First", show=False),
         Binding("end,G", "jump(-1)", "Last", show=False),
-        Binding("enter", "activate", "Open", show=False),
     ]
 
     cursor: reactive[int] = reactive(0)

@@ -35,6 +35,9 @@ class Pane(Vertical):
     def left(self) -> None:
         """Another pane is."""
 
+    def health_changed(self) -> None:
+        """What :class:`bdh_tui.health.Watch` saw of this pane's part is new."""
+
     def first_focus(self) -> Widget:
         return next((w for w in self.query("*") if w.focusable), self)
 
@@ -56,7 +59,15 @@ class Pane(Vertical):
             if self.is_attached:
                 then(result)
 
-        self.run_worker(run(), group=group, exclusive=True)
+        self.run_worker(run, group=group, exclusive=True)
+
+    def action_activate(self) -> None:
+        """Enter: what the line under the cursor stands for."""
+        from bdh_tui.lines import LineList
+
+        focused = self.screen.focused
+        if isinstance(focused, LineList):
+            focused.action_activate()
 
     def failed(self, group: str, error: Exception) -> None:
         """``work`` of :meth:`in_thread` met a store that can't be read."""

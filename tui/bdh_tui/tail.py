@@ -16,7 +16,7 @@ from bdh_tui.history import History
 from bdh_tui.turns import TurnSummary
 
 #: Seconds between two looks. A look without news costs one statement.
-INTERVAL = 0.15
+INTERVAL = 0.1
 #: Spans taken in at once, and seconds of them that are worth catching up with one by one.
 BATCH = 2_000
 

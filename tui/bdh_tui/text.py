@@ -79,6 +79,11 @@ def age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
+def count(amount: int, what: str) -> str:
+    """``1 note``, ``1,234 notes``."""
+    return f"{amount:,} {what}{'' if amount == 1 else 's'}"
+
+
 def number(value: float) -> str:
     """``1,234``; one decimal for what is small and broken."""
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:,.1f}"

@@ -43,6 +43,7 @@ READY_MADE = (
 class LivePane(Pane):
     title: ClassVar[str] = "Live"
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "activate", "Open"),
         Binding("slash", "filter", "Filter"),
         Binding("f", "follow", "Follow"),
         Binding("s", "save_filter", "Save filter", show=False),
@@ -231,6 +232,10 @@ class LivePane(Pane):
             "No turns yet. They appear here as they happen."
         )  # fmt: skip
 
+    def set_filter(self, text: str) -> None:
+        self.query_one(Input).value = text
+        self.lines.focus()
+
     # Keys
 
     def action_filter(self) -> None:
@@ -260,8 +265,7 @@ class LivePane(Pane):
 
         def chosen(index: int | None) -> None:
             if index is not None:
-                self.query_one(Input).value = choices[index]
-                self.lines.focus()
+                self.set_filter(choices[index])
 
         labels = [plain(choice, 100) for choice in choices]
         self.app.push_screen(Choose("Saved filters, then ready-made ones", labels), chosen)

@@ -35,6 +35,7 @@ class TurnPane(Pane):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left_square_bracket", "step(1)", "Older"),
         Binding("right_square_bracket", "step(-1)", "Newer"),
+        Binding("enter", "activate", "Whole span"),
         Binding("c", "context", "Context"),
         Binding("y", "copy_id", "Copy trace id"),
         Binding("o", "open", "Open in backend"),

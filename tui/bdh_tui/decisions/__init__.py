@@ -1,0 +1,1 @@
+"""Screen 3: what the gates decided, counted."""

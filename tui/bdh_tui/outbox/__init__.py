@@ -1,0 +1,1 @@
+"""Screen 7: writes on their way to the graph."""

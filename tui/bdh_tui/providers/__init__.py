@@ -1,0 +1,1 @@
+"""Screen 4: the provider chain of classification and rewrite."""

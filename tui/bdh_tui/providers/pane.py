@@ -1,0 +1,177 @@
+"""The provider chain in its order: who answers, who fails and why, who is left alone."""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from bdh_tui.charts import spark
+from bdh_tui.lines import LineList
+from bdh_tui.pane import Pane
+from bdh_tui.providers.figures import NOT_ASKED, Provider, providers
+from bdh_tui.text import BAD, GOOD, HEAD, MUTED, SKIP, Line, age, clock, number, plain
+from bdh_tui.window import WINDOWS
+from bdh_tui.wording import hop
+
+EVERY = 3.0
+
+
+class ProvidersPane(Pane):
+    title: ClassVar[str] = "Providers"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w,right", "window(1)", "Window"),
+        Binding("left", "window(-1)", "Window", show=False),
+        Binding("enter", "activate", "Its turns"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id="providers")
+        self._window = 2
+        self._providers: list[Provider] = []
+        self._next = 0.0
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="providers-head")
+        yield Static(id="providers-columns", classes="columns")
+        yield LineList(self._draw, empty="No provider was asked.")
+        yield Static(id="providers-detail")
+
+    @property
+    def lines(self) -> LineList:
+        return self.query_one(LineList)
+
+    def first_focus(self) -> Widget:
+        return self.lines
+
+    def on_mount(self) -> None:
+        self.set_interval(1.0, self._look)
+
+    def entered(self) -> None:
+        super().entered()
+        self._next = 0.0
+        self._look()
+
+    def on_resize(self) -> None:
+        width = self.lines.scrollable_content_region.width
+        self.query_one("#providers-columns", Static).update(_header(width))
+
+    def _look(self) -> None:
+        if not self.display or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + EVERY
+        window, reader = WINDOWS[self._window], self.bridge.counting.reader
+        loaded = self.bridge.loaded
+        own = not self.bridge.source.read_only
+        chain = [name.strip() for name in loaded.settings.rewrite_chain.split(",")] if own else []
+
+        def then(found: list[Provider]) -> None:
+            if window is WINDOWS[self._window]:
+                self._providers = found
+                self.lines.show(len(found))
+                self._head()
+                self._detail()
+
+        self.in_thread(
+            lambda: providers(reader, window, chain, loaded.paths.state), then, "providers"
+        )
+        self._head()
+
+    def _head(self) -> None:
+        line = Line().add(" ")
+        for one in WINDOWS:
+            line.add(f" {one.title} ", "reverse bold" if one is WINDOWS[self._window] else MUTED)
+        asked = sum(provider.asked for provider in self._providers)
+        line.add(f"   {number(asked)}", HEAD).add(" requests", MUTED)
+        settings = self.bridge.loaded.settings
+        if not self.bridge.source.read_only and not settings.rewrite_enabled:
+            line.add("\n Rewrite is off (BDH_QUERY_REWRITE_ENABLED): no turn asks them now.", SKIP)
+        self.query_one("#providers-head", Static).update(line.content())
+
+    def _draw(self, index: int, width: int) -> Content:
+        return _line(self._providers[index], width)
+
+    @on(LineList.Highlighted)
+    def _detail(self) -> None:
+        if not self._providers:
+            return
+        provider = self._providers[self.lines.cursor]
+        line = Line().add(f" {plain(provider.name, 40)}", HEAD)
+        line.add(f"  {plain(provider.model, 60)}", MUTED)
+        for outcome, count in provider.outcomes.most_common():
+            style = GOOD if outcome == "ok" else MUTED if outcome in NOT_ASKED else BAD
+            line.add(f"\n   {number(count):>7}  ", HEAD).add(hop(outcome), style)
+        if provider.last_error:
+            line.add(f"\n last error {clock(provider.last_error_ns)}: ", MUTED)
+            line.add(plain(provider.last_error, 300), BAD)
+        if provider.circuit == "open":
+            line.add(
+                f"\n left alone after {provider.failures} failures, tried again in "
+                f"{age(provider.retry_in)}",
+                SKIP,
+            )
+        self.query_one("#providers-detail", Static).update(line.content())
+
+    # Keys
+
+    def action_window(self, step: int) -> None:
+        self._window = (self._window + step) % len(WINDOWS)
+        self._next = 0.0
+        self._look()
+
+    @on(LineList.Activated)
+    def _its_turns(self) -> None:
+        if self._providers:
+            self.bridge.filter_live(f'"provider:{self._providers[self.lines.cursor].name}"')
+
+
+def _header(width: int) -> Content:
+    line = Line().add("    ").cell("provider", 14, MUTED).cell("asked", 7, MUTED, "right")
+    line.cell("ok", 6, MUTED, "right").cell("p50", 8, MUTED, "right").cell("p95", 8, MUTED, "right")
+    line.add("  ").cell("circuit", 16, MUTED)
+    if width >= 110:
+        line.cell("tokens in/out", 16, MUTED, "right").add("  ")
+        return line.add("answers over time (failures below)", MUTED).content()
+    return line.add("most frequent failure", MUTED).content()
+
+
+def _line(provider: Provider, width: int) -> Content:
+    place = f"{provider.place}." if provider.place else "·"
+    line = Line().cell(place, 3, MUTED, "right").add(" ").cell(plain(provider.name, 14), 14)
+    line.cell(number(provider.asked) if provider.asked else "·", 7, "", "right")
+    share = provider.answered / provider.asked if provider.asked else None
+    style = "" if share is None else GOOD if share >= 0.95 else SKIP if share >= 0.5 else BAD
+    line.cell("" if share is None else f"{share:.0%}", 6, style, "right")
+    for part in (0.5, 0.95):
+        seconds = provider.percentile(part)
+        line.cell("" if seconds is None else _seconds(seconds), 8, "", "right")
+    line.add("  ").cell(_circuit(provider), 16, BAD if provider.circuit == "open" else MUTED)
+    if width >= 110:
+        tokens = f"{number(provider.input_tokens)}/{number(provider.output_tokens)}"
+        line.cell(tokens if provider.input_tokens else "", 16, MUTED, "right").add("  ")
+        room = max(10, (width - line.width) // 2 - 2)
+        line.add(spark(provider.trend, room, low=0) if any(provider.trend) else " " * room, GOOD)
+        line.add(" ").add(spark(provider.failed, room, low=0) if any(provider.failed) else "", BAD)
+        return line.content()
+    failures = [(outcome, n) for outcome, n in provider.outcomes.most_common() if outcome != "ok"]
+    if failures:
+        line.add(f"{hop(failures[0][0])} ×{failures[0][1]}", MUTED)
+    return line.content()
+
+
+def _circuit(provider: Provider) -> str:
+    if provider.circuit == "open":
+        return f"open, {age(provider.retry_in)}"
+    if provider.circuit == "probing":
+        return "probing"
+    return f"closed ({provider.failures} failed)" if provider.failures else "closed"
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1_000:.0f} ms" if value < 1 else f"{value:.1f} s"
