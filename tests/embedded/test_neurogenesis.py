@@ -26,6 +26,10 @@ def test_title_is_the_cleaned_first_sentence(query: str, title: str) -> None:
     assert title_from(query) == title
 
 
+def test_a_query_of_marks_alone_takes_the_answers_title() -> None:
+    assert title_from("###", "The mast is tall. It sways.") == "The mast is tall"
+
+
 def test_a_long_title_is_cut_at_a_word() -> None:
     title = title_from("word " * 100)
     assert len(title) <= neurogenesis.MAX_TITLE_CHARS

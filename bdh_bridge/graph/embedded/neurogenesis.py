@@ -32,12 +32,15 @@ _RESERVED = frozenset(
 )
 
 
-def title_from(query: str) -> str:
-    """A title of one line: the query's first sentence or its beginning, without markup."""
-    line = clean_line(_MARKUP.sub(" ", query[:2_000]))
-    first = re.split(r"(?<=[.!?。!?])\s", line, maxsplit=1)[0]
-    title = shorten(first.rstrip(" .:;,-"), MAX_TITLE_CHARS)
-    return title or "Untitled note"
+def title_from(*texts: str) -> str:
+    """One line: the first sentence, without markup, of the first text that has one."""
+    for text in texts:
+        line = clean_line(_MARKUP.sub(" ", text[:2_000]))
+        first = re.split(r"(?<=[.!?。!?])\s", line, maxsplit=1)[0]
+        title = shorten(first.rstrip(" .:;,-"), MAX_TITLE_CHARS)
+        if title:
+            return title
+    return "Untitled note"
 
 
 def slug(title: str) -> str:

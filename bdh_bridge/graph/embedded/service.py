@@ -72,6 +72,7 @@ class GraphService:
         self.sync = VaultSync(root, self.index, state, encoder)
         self._encoder = encoder
         self._clock = clock
+        self._file_trouble: int | None = None
         self._evidence = {note: recent(texts) for note, texts in state.evidence().items()}
 
     def load(self, progress: Progress) -> None:
@@ -167,7 +168,7 @@ class GraphService:
         text = request.user_prompt.strip()[: neurogenesis.MAX_TEXT_CHARS]
         if not text or not request.respond or request.source == "cron":
             return None
-        title = neurogenesis.title_from(request.query)
+        title = neurogenesis.title_from(request.query, text)
         sources = [
             (a.id, self.index.notes[a.id].title)
             for a in activations
@@ -209,12 +210,18 @@ class GraphService:
             try:
                 written = self._write_file(note_id, content)
             except OSError as error:
-                log.warning(
-                    "[bdh-bridge] the new note %s has no file yet (%s); it is kept and tried again",
-                    note_id,
-                    error.strerror,
-                )
-                continue
+                # Tried at every look at the vault: said once.
+                if error.errno != self._file_trouble:
+                    self._file_trouble = error.errno
+                    log.warning(
+                        "[bdh-bridge] new notes have no files yet (%s, first %s); "
+                        "they are kept in %s and tried again",
+                        error.strerror,
+                        note_id,
+                        self.state.path,
+                    )
+                return
+            self._file_trouble = None
             self.state.file_written(note_id)
             known = self.index.notes.get(note_id)
             if known is not None:
