@@ -20,7 +20,9 @@ def spark(values: Sequence[float | None], width: int, *, low: float | None = Non
     bottom = min(known) if low is None else min(low, *known)
     span = max(known) - bottom
     text = "".join(
-        " " if value is None else _EIGHTHS[1 + round((value - bottom) / span * 7) if span else 4]
+        " "
+        if value is None or (value == bottom == low)
+        else _EIGHTHS[1 + round((value - bottom) / span * 7) if span else 4]
         for value in shown
     )
     return text.rjust(width)
@@ -61,6 +63,15 @@ def chart(
     drawn = columns(stretch(values, width), width, height, low=low)
     lines = [Content.styled(line, "$bar") for line in drawn]
     return Content("\n").join([head.content(), *lines])
+
+
+def beside(parts: Sequence[Content], width: int) -> list[Content]:
+    """Blocks of lines next to each other, each ``width`` cells wide."""
+    split = [part.split("\n") for part in parts]
+    return [
+        Content.assemble(" ", Content("   ").join([line.truncate(width, pad=True) for line in row]))
+        for row in zip(*split, strict=True)
+    ]
 
 
 def bar(share: float, width: int) -> str:

@@ -25,6 +25,7 @@ class LineList(ScrollView, can_focus=True):
     DEFAULT_CSS = """
     LineList {
         height: 1fr; background: $background; overflow-x: hidden; scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
     }
     LineList > .lines--cursor { background: $block-cursor-background; }
     LineList > .lines--cursor-away { background: $panel; }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.containers import Vertical
 from textual.widget import Widget
+
+from bdh_otel.database import StoreError
 
 if TYPE_CHECKING:
     from bdh_tui.app import BridgeApp
@@ -46,11 +49,8 @@ class Pane(Vertical):
 
         Trouble with a store is the status bar's to tell; other trouble is not hidden.
         """
-        from bdh_otel.database import StoreError
 
         async def run() -> None:
-            import asyncio
-
             try:
                 result = await asyncio.to_thread(work)
             except (StoreError, FileNotFoundError) as error:
@@ -59,7 +59,9 @@ class Pane(Vertical):
             if self.is_attached:
                 then(result)
 
-        self.run_worker(run, group=group, exclusive=True)
+        # Not the coroutine itself: one that is superseded at once would never be awaited.
+        start: Callable[[], Awaitable[None]] = run
+        self.run_worker(start, group=group, exclusive=True)
 
     def action_activate(self) -> None:
         """Enter: what the line under the cursor stands for."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from textual.content import Content
 
 from bdh_bridge.graph.models import number as figure
-from bdh_tui.charts import bar, chart
+from bdh_tui.charts import bar, beside, chart
 from bdh_tui.health import Health
 from bdh_tui.text import BAD, GOOD, HEAD, MUTED, SKIP, Line, age, clock, number, plain
 
@@ -91,15 +91,6 @@ def charts(health: Health, width: int, height: int) -> Content:
         rows += beside(made, each)
         rows.append(Content(""))
     return Content("\n").join(rows)
-
-
-def beside(parts: Sequence[Content], width: int) -> list[Content]:
-    """Blocks of lines next to each other, each ``width`` cells wide."""
-    split = [part.split("\n") for part in parts]
-    return [
-        Content.assemble(" ", Content("   ").join([line.truncate(width, pad=True) for line in row]))
-        for row in zip(*split, strict=True)
-    ]
 
 
 def pairs(stats: Mapping[str, Any]) -> list[Mapping[str, Any]]:

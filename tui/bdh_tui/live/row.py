@@ -26,17 +26,17 @@ class Column:
 
 COLUMNS = (
     Column("time", 8),
-    Column("platform", 10, 110),
-    Column("session", 14, 160),
+    Column("platform", 10, 90),
+    Column("session", 14, 150),
     Column("message", 0),
-    Column("read gates", 10, 120),
+    Column("read gates", 10, 112),
     Column("read", 16),
-    Column("hybrid", 6, 130, "right"),
+    Column("hybrid", 6, 126, "right"),
     Column("vector", 6, 145, "right"),
     Column("terms", 5, 145, "right"),
-    Column("write gates", 11, 120),
+    Column("write gates", 11, 112),
     Column("write", 16),
-    Column("took", 7, 60, "right"),
+    Column("took", 7, 0, "right"),
 )
 
 

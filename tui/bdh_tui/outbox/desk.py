@@ -147,7 +147,8 @@ class OutboxDesk(Desk):
         if write.state is State.SENDING:
             return "on its way now"
         if write.state is State.DELIVERED:
-            learned = f"{count(write.new_concepts, 'new concept')}, {count(write.hebbian_updates, 'link')}"
+            concepts = count(write.new_concepts, "new concept")
+            learned = f"{concepts}, {count(write.hebbian_updates, 'link')} strengthened"
             return f"learned: {learned}" + (", graph degraded" if write.degraded else "")
         if write.state is State.UNCONFIRMED:
             return f"sent in full, no answer in time; most likely learned{because}"

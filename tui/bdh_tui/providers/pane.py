@@ -12,12 +12,12 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from bdh_tui.charts import spark
+from bdh_tui.charts import beside, chart, spark
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
 from bdh_tui.providers.figures import NOT_ASKED, Provider, providers
 from bdh_tui.text import BAD, GOOD, HEAD, MUTED, SKIP, Line, age, clock, number, plain
-from bdh_tui.window import WINDOWS
+from bdh_tui.window import STEPS, WINDOWS
 from bdh_tui.wording import hop
 
 EVERY = 3.0
@@ -116,7 +116,16 @@ class ProvidersPane(Pane):
                 f"{age(provider.retry_in)}",
                 SKIP,
             )
-        self.query_one("#providers-detail", Static).update(line.content())
+        detail = self.query_one("#providers-detail", Static)
+        width, told = self.size.width - 3, line.content()
+        height = min(
+            8, (self.size.height - told.plain.count("\n") - len(self._providers) - 10) // 2
+        )
+        charts = [
+            *beside([chart("Answers", provider.trend, width, height, low=0)], width),
+            *beside([chart("Failures", provider.failed, width, height, low=0)], width),
+        ]
+        detail.update(told if height < 2 else Content("\n").join([told, Content(""), *charts]))
 
     # Keys
 
@@ -137,7 +146,8 @@ def _header(width: int) -> Content:
     line.add("  ").cell("circuit", 16, MUTED)
     if width >= 110:
         line.cell("tokens in/out", 16, MUTED, "right").add("  ")
-        return line.add("answers over time (failures below)", MUTED).content()
+        room = _room(width - line.width)
+        return line.cell("answers", room + 1, MUTED).add("failures", MUTED).content()
     return line.add("most frequent failure", MUTED).content()
 
 
@@ -155,14 +165,18 @@ def _line(provider: Provider, width: int) -> Content:
     if width >= 110:
         tokens = f"{number(provider.input_tokens)}/{number(provider.output_tokens)}"
         line.cell(tokens if provider.input_tokens else "", 16, MUTED, "right").add("  ")
-        room = max(10, (width - line.width) // 2 - 2)
-        line.add(spark(provider.trend, room, low=0) if any(provider.trend) else " " * room, GOOD)
-        line.add(" ").add(spark(provider.failed, room, low=0) if any(provider.failed) else "", BAD)
-        return line.content()
+        room = _room(width - line.width)
+        line.add(spark(provider.trend, room, low=0), GOOD).add(" ")
+        return line.add(spark(provider.failed, room, low=0), BAD).content()
     failures = [(outcome, n) for outcome, n in provider.outcomes.most_common() if outcome != "ok"]
     if failures:
         line.add(f"{hop(failures[0][0])} ×{failures[0][1]}", MUTED)
     return line.content()
+
+
+def _room(left: int) -> int:
+    """Cells for each of two trends."""
+    return max(8, min(STEPS, left // 2 - 2))
 
 
 def _circuit(provider: Provider) -> str:
@@ -170,7 +184,7 @@ def _circuit(provider: Provider) -> str:
         return f"open, {age(provider.retry_in)}"
     if provider.circuit == "probing":
         return "probing"
-    return f"closed ({provider.failures} failed)" if provider.failures else "closed"
+    return f"closed, {provider.failures} failed" if provider.failures else "closed"
 
 
 def _seconds(value: float) -> str:

@@ -148,7 +148,8 @@ class QueuePane(Pane):
             line.cell(plain(item.where, 40), 18, MUTED).add(" ")
         left = width - line.width
         why = left // 2 if width >= 100 else 0
-        line.cell(plain(item.what, 300) or "(text dropped)", left - why, "" if item.what else MUTED)
+        what = plain(item.what, 300) or "(text dropped)"
+        line.cell(what, left - why - 2, "" if item.what else MUTED).add("  ")
         return line.cell(plain(item.why, 200), why, MUTED).content()
 
     @on(LineList.Highlighted)
