@@ -31,11 +31,11 @@ def add(commands: Commands) -> None:
     setup.add_argument(
         "--key-stdin", action="store_true", help="read the key from standard input, not a prompt"
     )
-    setup.set_defaults(func=_setup)
+    setup.set_defaults(command=_setup)
 
     status = groups.add_parser("status", help="configuration, receipts by state, gaps")
     status.add_argument("--json", action="store_true", help="print JSON")
-    status.set_defaults(func=_with_operator(_status))
+    status.set_defaults(command=_with_operator(_status))
 
     inbox = groups.add_parser("inbox", help="messages that were received")
     actions = inbox.add_subparsers(title="actions", metavar="ACTION", required=True)
@@ -46,16 +46,16 @@ def add(commands: Commands) -> None:
     listing.add_argument("--all", action="store_true", help="finished ones, too")
     listing.add_argument("-n", type=int, default=50, metavar="N", help="at most (default 50)")
     listing.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    listing.set_defaults(func=_with_operator(_list))
+    listing.set_defaults(command=_with_operator(_list))
     show = actions.add_parser("show", help="one receipt with its text")
     show.add_argument("number", type=int)
     show.add_argument("--json", action="store_true", help="print JSON")
-    show.set_defaults(func=_with_operator(_show))
+    show.set_defaults(command=_with_operator(_show))
     discard = actions.add_parser("discard", help="a quarantined message shall never run")
     requeue = actions.add_parser("requeue", help="a quarantined message shall run again")
     for action, parser in (("discard", discard), ("requeue", requeue)):
         parser.add_argument("number", type=int)
-        parser.set_defaults(func=_with_operator(_settle), action=action, may_repeat=False)
+        parser.set_defaults(command=_with_operator(_settle), action=action, may_repeat=False)
     requeue.add_argument(
         "--may-repeat-effects",
         dest="may_repeat",

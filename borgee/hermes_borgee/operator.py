@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import sqlite3
 import time
@@ -23,6 +24,8 @@ from hermes_borgee.config import inbox_path
 from hermes_borgee.receipts import Receipt, Status
 from hermes_borgee.remediation import Refused, check_action
 
+#: What of Hermes' gateway settings decides where its sessions are.
+_STORE_KEYS = ("sessions_dir", "write_sessions_json")
 #: Seconds that a running gateway gets to answer.
 ANSWER_WAIT = 15.0
 
@@ -67,7 +70,7 @@ class Operator:
             return ledger.gaps(connection)
 
     def settle(
-        self, ingest_seq: int, action: str, *, confirmed: bool = False, wait: float = ANSWER_WAIT
+        self, ingest_seq: int, action: str, *, confirmed: bool = False, wait: float | None = None
     ) -> Decision:
         """Discard or requeue. Raises: Refused, NoAnswer, NoInbox, database.StoreError."""
         receipt = self.receipt(ingest_seq)
@@ -75,7 +78,7 @@ class Operator:
         assert receipt is not None
         owner = self._own()
         if owner is None:
-            return self._ask(ingest_seq, action, confirmed, wait)
+            return self._ask(ingest_seq, action, confirmed, ANSWER_WAIT if wait is None else wait)
         try:
             return self._settle_here(receipt, action)
         finally:
@@ -112,13 +115,9 @@ class Operator:
         return owner
 
     def _settle_here(self, receipt: Receipt, action: str) -> Decision:
-        from gateway.config import load_gateway_config
-        from gateway.session import SessionStore
-
         from hermes_borgee.host import reset_session
 
-        gateway = load_gateway_config()
-        store = SessionStore(gateway.sessions_dir, gateway)
+        store = _session_store(self.home)
         existed = bool(receipt.session_key) and reset_session(store, receipt.session_key)
         operation = inbox.discard if action == "discard" else inbox.requeue
         with contextlib.closing(database.connect(self.path, inbox.SCHEMA)) as connection:
@@ -145,3 +144,16 @@ class Operator:
         if request is None or request.state == "refused":
             raise Refused(answer)
         return Decision(answer, by_gateway=True)
+
+
+def _session_store(home: Path) -> Any:
+    """Hermes' sessions of a home. Its full configuration would load every platform first."""
+    from gateway.config import GatewayConfig
+    from gateway.session import SessionStore
+
+    chosen: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        written = json.loads((home / "gateway.json").read_text(encoding="utf-8"))
+        chosen = {key: written[key] for key in _STORE_KEYS if key in written}
+    gateway = GatewayConfig.from_dict(chosen)
+    return SessionStore(gateway.sessions_dir, gateway)

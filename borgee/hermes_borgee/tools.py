@@ -125,7 +125,8 @@ def call(tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _run(tool: Tool, client: BorgeePluginClient, args: dict[str, Any]) -> Any:
-    return _plain(await tool.action(client, args))
+    result = await tool.action(client, args)
+    return True if result is None else _plain(result)
 
 
 def check_arguments(tool: Tool, args: dict[str, Any]) -> None:
@@ -179,7 +180,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if hasattr(value, "items"):
         return {str(key): _plain(item) for key, item in value.items()}
-    return True if value is None else value
+    return value
 
 
 # ── The tools ───────────────────────────────────────────────────────────────────────────────

@@ -78,7 +78,7 @@ class Bench:
 
     async def until(self, wanted: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
-            while not wanted():
+            while not wanted():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def ran(self, *names: str) -> None:

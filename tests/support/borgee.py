@@ -60,7 +60,7 @@ def make_home(home: Path, url: str, *, model_url: str = "", **borgee: Any) -> Pa
 async def until(wanted: Callable[[], Any], seconds: float = 20) -> Any:
     """Wait on the event loop until ``wanted()`` is truthy, and return it."""
     async with asyncio.timeout(seconds):
-        while not (found := wanted()):
+        while not (found := wanted()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         return found
 
@@ -244,7 +244,7 @@ class Gateway:
 
     def wait(self, wanted: Callable[[], Any], seconds: float = 60) -> Any:
         deadline = time.monotonic() + seconds
-        while not (found := wanted()):
+        while not (found := wanted()):  # noqa: ASYNC110
             if self.process is not None and self.process.poll() is not None:
                 raise AssertionError(f"the gateway ended:\n{self.log()[-4000:]}")
             if time.monotonic() > deadline:
