@@ -5,12 +5,13 @@ Nothing here knows Hermes: :mod:`bdh_bridge.hooks` translates.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bdh_bridge import __version__
 from bdh_bridge.gates.blacklist import Blacklist, resolve_blacklist
@@ -23,6 +24,7 @@ from bdh_bridge.retrieval import Retriever
 from bdh_bridge.state import SharedState
 from bdh_bridge.text import flatten, without_context_blocks
 from bdh_bridge.tools import Tools
+from bdh_bridge.transcripts import Transcripts
 from bdh_bridge.turns import Turn, Turns
 from bdh_bridge.worker.launch import ensure_worker
 from bdh_bridge.write_path import WritePath
@@ -70,6 +72,7 @@ class Bridge:
         self.outbox = Outbox(
             paths.outbox, spool=paths.outbox_spool, max_rows=settings.outbox_max_rows
         )
+        self.transcripts = Transcripts(paths.sessions) if settings.session_synth_enabled else None
         self.turns = Turns(self._gave_up)
         self.read_path = ReadPath(
             settings,
@@ -89,6 +92,7 @@ class Bridge:
             self.tracer,
             job_prompt,
             self.wake_worker,
+            self.transcripts,
         )
         self.tools = Tools(settings, self.graph, self.turns, self.tracer, job_prompt)
         self._first_turn = threading.Event()
@@ -170,6 +174,27 @@ class Bridge:
             return
         self._close(turn, reason, error)
         self.tracer.flush(FLUSH_SECONDS)
+
+    def session_ended(self, session_id: str, trigger: Literal["finalize", "reset"]) -> None:
+        """Note that a session is over; the worker does the rest.
+
+        On an event loop a thread does the waiting for the disk. It is no daemon: a process that
+        ends just now finishes it first.
+        """
+        transcripts = self.transcripts
+        if transcripts is None or not session_id:
+            return
+
+        def mark() -> None:
+            if transcripts.mark_ended(session_id, trigger):
+                self.wake_worker()
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            mark()
+        else:
+            threading.Thread(target=mark, name="bdh-bridge-session", daemon=False).start()
 
     def wake_worker(self) -> None:
         """See that a worker runs if there is anything for it to do. Never raises."""

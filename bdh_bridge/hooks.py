@@ -55,6 +55,8 @@ class Hooks:
         "transform_llm_output",
         "api_request_error",
         "on_session_end",
+        "on_session_finalize",
+        "on_session_reset",
     )
 
     def __init__(self, bridge: Bridge, is_background_review: Callable[[], bool]) -> None:
@@ -134,6 +136,18 @@ class Hooks:
         if turn is not None:
             interrupted = kwargs.get("interrupted") is True
             self._bridge.end_turn(turn, "interrupted" if interrupted else "end_of_turn")
+
+    @guarded
+    def on_session_finalize(self, **kwargs: Any) -> None:
+        """A session is over. In the gateway this runs on the event loop."""
+        self._bridge.session_ended(_text(kwargs, "session_id"), "finalize")
+
+    @guarded
+    def on_session_reset(self, **kwargs: Any) -> None:
+        """A new session takes the place of an old one; the host does not always name the old
+        one. A session that only begins has nothing written yet, so marking it does nothing."""
+        ended = _text(kwargs, "old_session_id") or _text(kwargs, "session_id")
+        self._bridge.session_ended(ended, "reset")
 
 
 def _text(kwargs: dict[str, Any], name: str) -> str:

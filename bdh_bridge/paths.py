@@ -39,6 +39,11 @@ class BridgePaths:
         return self.directory / "state.sqlite3"
 
     @property
+    def sessions(self) -> Path:
+        """Transcripts of sessions that are still to be summarised."""
+        return self.directory / "sessions.sqlite3"
+
+    @property
     def worker_lock(self) -> Path:
         return self.directory / "worker.lock"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import bdh_bridge
 from bdh_bridge.bridge import Bridge
 from bdh_bridge.hooks import Hooks
+from bdh_bridge.host import job_prompt, nous_credentials
 from bdh_bridge.settings import Loaded, Settings, load
 from bdh_bridge.tools import QUERY_SCHEMA, STATS_SCHEMA, TOOLSET
 
@@ -60,7 +61,7 @@ def _register(ctx: Any, who: str) -> Bridge:
     _warn_of_ignored_clone(loaded, who)
     bridge = Bridge(
         loaded,
-        job_prompt=_job_prompt,
+        job_prompt=job_prompt,
         resource=_resource(ctx),
         make_rewriter=_rewriter_factory(ctx, loaded.settings),
     )
@@ -116,22 +117,13 @@ def _rewriter_factory(ctx: Any, settings: Settings) -> Any:
             settings,
             state,
             tracer,
-            nous_credentials=_nous_credentials,
+            nous_credentials=nous_credentials,
             host_llm=lambda messages, seconds: ctx.llm.complete(
                 list(messages), timeout=seconds, temperature=0.0, purpose="bdh-bridge routing"
             ),
         )
 
     return make
-
-
-def _nous_credentials(timeout: float) -> dict[str, Any] | None:
-    from hermes_cli.auth import AuthError, resolve_nous_runtime_credentials
-
-    try:
-        return dict(resolve_nous_runtime_credentials(timeout_seconds=timeout))
-    except AuthError:
-        return None
 
 
 def _identity(ctx: Any) -> str:
@@ -169,15 +161,6 @@ def _resource(ctx: Any) -> dict[str, str]:
     with contextlib.suppress(metadata.PackageNotFoundError):
         resource["hermes.version"] = metadata.version("hermes-agent")
     return resource
-
-
-def _job_prompt(job_id: str) -> str | None:
-    """The prompt in a scheduled job's own record."""
-    from cron.jobs import get_job
-
-    job = get_job(job_id)
-    prompt = job.get("prompt") if isinstance(job, dict) else None
-    return prompt if isinstance(prompt, str) else None
 
 
 def _is_background_review() -> bool:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.trace import SpanKind
 
+from bdh_bridge.gates.cron import is_cron
 from bdh_bridge.gates.decision import Decision, GatePath, allow, skip
 from bdh_bridge.gates.reasons import Reason
 from bdh_bridge.gates.write import write_gates
 from bdh_bridge.outbox.store import Accepted, NewWrite, Outbox, Refused, Spooled
 from bdh_bridge.telemetry import record_decision
 from bdh_bridge.text import bounded, without_context_blocks
+from bdh_bridge.transcripts import WrittenTurn
 from bdh_otel import attributes as attr
 from bdh_otel import names
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from bdh_bridge.gates.view import AnswerView, TurnView
     from bdh_bridge.settings import Settings
     from bdh_bridge.state import SharedState
+    from bdh_bridge.transcripts import Transcripts
     from bdh_bridge.turns import Turn
     from bdh_otel.tracer import LocalSpan, Tracer
 
@@ -46,7 +49,9 @@ class WritePath:
         tracer: Tracer,
         job_prompt: Callable[[str], str | None],
         wake_worker: Callable[[], None],
+        transcripts: Transcripts | None = None,
     ) -> None:
+        """``transcripts`` is given where sessions are to be summarised."""
         self._settings = settings
         self._blacklist = blacklist
         self._state = state
@@ -54,6 +59,7 @@ class WritePath:
         self._tracer = tracer
         self._job_prompt = job_prompt
         self._wake_worker = wake_worker
+        self._transcripts = transcripts
 
     def run(self, turn: Turn | None, view: TurnView | None, answer: AnswerView) -> None:
         """``turn`` and ``view`` are None where no message was captured for this turn.
@@ -128,8 +134,18 @@ class WritePath:
                 )
             )
             self._note(turn, span, result)
-        if not isinstance(result, Refused):
-            self._wake_worker()
+        if isinstance(result, Refused):
+            return
+        if self._transcripts is not None and not is_cron(turn.platform, turn.session_id):
+            self._transcripts.add(
+                WrittenTurn(query, prompt, span.traceparent),
+                session_id=turn.session_id,
+                write_id=result.id,
+                platform=turn.platform,
+                destination=self._settings.api_url,
+                vault_id=self._settings.vault_id,
+            )
+        self._wake_worker()
 
     def _note(self, turn: Turn, span: LocalSpan, result: Accepted | Spooled | Refused) -> None:
         if isinstance(result, Refused):

@@ -79,10 +79,13 @@ class Outbox:
         self._warned: set[str] = set()
         self._warned_lock = threading.Lock()
 
-    def accept(self, write: NewWrite) -> Accepted | Spooled | Refused:
-        """Keep ``write``. Never raises; waits for locks no longer than :data:`ACCEPT_WAIT`."""
+    def accept(self, write: NewWrite, *, write_id: str = "") -> Accepted | Spooled | Refused:
+        """Keep ``write``. Never raises; waits for locks no longer than :data:`ACCEPT_WAIT`.
+
+        A ``write_id`` (a UUID) that the outbox has seen is accepted without a second row.
+        """
         try:
-            result = self._accept(write)
+            result = self._accept(write, write_id or str(uuid.uuid4()))
         except Exception as error:
             log.debug("[bdh-bridge] accepting a write failed", exc_info=True)
             result = Refused("internal", f"{type(error).__name__} while keeping the write")
@@ -118,8 +121,8 @@ class Outbox:
     def close(self) -> None:
         self.handle.close()
 
-    def _accept(self, write: NewWrite) -> Accepted | Spooled | Refused:
-        spooled = SpooledWrite(str(uuid.uuid4()), time.time(), _clean(write))
+    def _accept(self, write: NewWrite, write_id: str) -> Accepted | Spooled | Refused:
+        spooled = SpooledWrite(write_id, time.time(), _clean(write))
         try:
             try:
                 return self._insert(spooled)

@@ -21,6 +21,7 @@ from bdh_bridge.settings import Loaded
 from bdh_bridge.worker import bell
 from bdh_bridge.worker.environment import minimal_environment
 from bdh_bridge.worker.lock import is_held
+from bdh_bridge.worker.sessions import sessions_wait
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,8 @@ def _has_work(loaded: Loaded) -> bool:
     """Whether a worker would find something; "yes" where that can't be told quickly."""
     settings = loaded.settings
     if not settings.otel_sdk_disabled and (settings.otel_endpoint or settings.otel_traces_endpoint):
+        return True
+    if sessions_wait(loaded):
         return True
     paths = loaded.paths
     if not paths.outbox.exists():

@@ -25,6 +25,7 @@ from bdh_bridge.worker.housekeeping import duties_of
 from bdh_bridge.worker.launch import bell_path
 from bdh_bridge.worker.lock import WorkerLock
 from bdh_bridge.worker.owner import owner_lives, owner_name
+from bdh_bridge.worker.sessions import sessions_wait, synthesis_duties
 from bdh_bridge.worker.trace import DeliveryTrace
 from bdh_otel.database import CorruptFile, StoreError, StoreUnavailable
 from bdh_otel.tracer import Tracer
@@ -62,6 +63,7 @@ class Worker:
         self._mode = mode
         self._linger = linger
         self._once = once
+        self._loaded = loaded
         self._settings = _LiveSettings(loaded)
         settings, paths = loaded.settings, loaded.paths
         self._outbox = Outbox(paths.outbox, spool=paths.outbox_spool)
@@ -86,8 +88,13 @@ class Worker:
             DeliveryTrace(self._tracer),
             self._settings,
         )
-        self._duties = Duties(duties_of(loaded, self._upkeep))
         self._bell = Bell(bell_path(loaded))
+        self._duties = Duties(
+            [
+                *duties_of(loaded, self._upkeep),
+                *synthesis_duties(loaded, self._outbox, self._tracer, self._bell.ring),
+            ]
+        )
         self._clock = ClockGuard()
         self._code = CodeStamp()
         self._stop = threading.Event()
@@ -148,8 +155,10 @@ class Worker:
             now = time.monotonic()
             if busy or self._duties.unfinished:
                 last_busy = now
-            elif now - last_busy >= self._linger and self._may_end():
-                return "nothing to do"
+            elif now - last_busy >= self._linger:
+                if self._may_end():
+                    return "nothing to do"
+                last_busy = now
             left = self._linger - (now - last_busy)
             if self._bell.wait(max(0.0, left) if pause is None else pause):
                 last_busy = time.monotonic()
@@ -160,7 +169,8 @@ class Worker:
         the lock taken and started nobody; one that committed later finds it free."""
         self._lock.release()
         try:
-            if not self._outbox.has_work(self._settings().api_url, wait=1.0):
+            work = self._outbox.has_work(self._settings().api_url, wait=1.0)
+            if not work and not sessions_wait(self._loaded):
                 return True
         except StoreError:
             return True
