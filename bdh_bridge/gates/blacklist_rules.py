@@ -108,11 +108,20 @@ def compile_pattern(pattern: str) -> tuple[Any, str]:
     return compiled, ""
 
 
+def search(compiled: Any, text: str, seconds: float) -> Any:
+    """Search for so long at most. Raises: TimeoutError.
+
+    The interpreter's lock is kept: let go, busy threads take it for tens of milliseconds, and
+    the limit then strikes expressions that needed microseconds.
+    """
+    return compiled.search(text, timeout=seconds, concurrent=False)
+
+
 def matches_everything(compiled: Any) -> bool:
     """Does it match nothing at all, or each of several texts that have nothing in common?"""
     try:
-        return bool(compiled.search("", timeout=0.002)) or all(
-            compiled.search(probe, timeout=0.002) for probe in _PROBES
+        return bool(search(compiled, "", 0.002)) or all(
+            search(compiled, probe, 0.002) for probe in _PROBES
         )
     except TimeoutError:
         return False  # what it takes in a turn is bounded there
@@ -122,7 +131,7 @@ def is_slow(compiled: Any) -> bool:
     """May it run out of time on a message? For editors, which can wait a moment for the answer."""
     try:
         for probe in _PROBES:
-            compiled.search(f"{probe * 50}!", timeout=0.1)
+            search(compiled, f"{probe * 50}!", 0.1)
     except TimeoutError:
         return True
     return False

@@ -246,6 +246,26 @@ def test_the_list_as_a_whole_has_a_deadline(path: Path) -> None:
     assert blacklist.match(BAIT + " literal")
 
 
+def test_ordinary_expressions_do_not_run_out_of_time_beside_busy_threads(path: Path) -> None:
+    path.write_text("\n".join(rf"re:^nightly (?:job|task) {n}\b.*done" for n in range(200)))
+    blacklist, stop = Blacklist(path), threading.Event()
+
+    def burn() -> None:
+        while not stop.is_set():
+            sum(range(1_000))
+
+    threads = [threading.Thread(target=burn) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        checked = [blacklist.check("some longer message " * 70) for _ in range(5)]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert [len(check.unfinished) for check in checked] == [0] * 5
+
+
 def test_only_the_beginning_of_a_message_is_looked_at(path: Path) -> None:
     path.write_text("secret word")
     blacklist = Blacklist(path)
