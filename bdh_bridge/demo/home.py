@@ -17,7 +17,7 @@ from bdh_bridge.paths import BridgePaths
 
 @dataclass(frozen=True, slots=True)
 class DemoHome:
-    """A temporary folder with a Hermes home, a vault and logs. ``graph_url`` has a free port."""
+    """A temporary folder that is a Hermes home with a vault and logs; ports that were free."""
 
     root: Path
     graph_port: int
@@ -71,6 +71,8 @@ def configure(home: DemoHome, model_url: str) -> None:
             "context_length": 128_000,
         },
         "plugins": {"enabled": ["bdh-hermes-bridge"]},
+        # No shell, no files, no browser: a demo needs none of them, and starts faster.
+        "platform_toolsets": {name: ["bdh"] for name in ("cli", "api_server", "cron")},
         "security": {"allow_lazy_installs": False, "tirith_enabled": False},
     }
     # JSON is YAML.
