@@ -244,7 +244,7 @@ class Gateway:
 
     def wait(self, wanted: Callable[[], Any], seconds: float = 60) -> Any:
         deadline = time.monotonic() + seconds
-        while not (found := wanted()):  # noqa: ASYNC110
+        while not (found := wanted()):
             if self.process is not None and self.process.poll() is not None:
                 raise AssertionError(f"the gateway ended:\n{self.log()[-4000:]}")
             if time.monotonic() > deadline:
