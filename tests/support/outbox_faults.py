@@ -198,11 +198,19 @@ def target(kind: str, folder: Path, seed: int) -> Iterator[Target]:
 
 
 def run(
-    kind: str, folder: Path, *, writes: int, seed: int, hosts: int = 2, calm: float = 0.7
+    kind: str,
+    folder: Path,
+    *,
+    writes: int,
+    seed: int,
+    hosts: int = 2,
+    calm: float = 0.7,
+    most_graph_faults: int | None = None,
 ) -> Report:
     """Accept ``writes`` writes by ``hosts`` processes among faults, then let it settle.
 
-    ``calm`` is the mean time between two disturbances, in seconds.
+    ``calm`` is the mean time between two disturbances, in seconds; ``most_graph_faults`` bounds
+    how often the graph itself is stopped (starting the embedded one takes seconds).
     """
     report, started = Report(kind), time.monotonic()
     home = folder / "home"
@@ -221,8 +229,9 @@ def run(
                     report.hosts_killed += crew.kill_host(chance)
                 case "worker":
                     report.workers_killed += _kill_worker(home)
-                case "graph":
+                case "graph" if report.graph_faults != most_graph_faults:
                     graph.disturb(chance)
+                    _hurry(home)  # the backoff has tests of its own
                     report.graph_faults += 1
                 case "second worker":
                     subprocess.run(worker_command(home), env=_environ(), check=True)
@@ -281,6 +290,12 @@ class _Crew:
             process.wait()
 
 
+def _hurry(home: Path) -> None:
+    outbox = open_outbox(home)
+    with contextlib.closing(outbox):
+        Review(outbox).hurry(load(home, environ={}).settings.api_url)
+
+
 def _pending(home: Path) -> int:
     outbox = open_outbox(home)
     with contextlib.closing(outbox):
@@ -292,7 +307,7 @@ def _settle(home: Path, seconds: float = 300.0) -> None:
     loaded, outbox = load(home, environ={}), open_outbox(home)
     deadline = time.monotonic() + seconds
     try:
-        Review(outbox).hurry(loaded.settings.api_url)
+        _hurry(home)
         while outbox.has_work(loaded.settings.api_url, wait=10):
             assert time.monotonic() < deadline, f"not settled: {outbox.stats(wait=10)}"
             ensure_worker(loaded)
