@@ -96,6 +96,10 @@ class Bridge:
         )
         self.tools = Tools(settings, self.graph, self.turns, self.tracer, job_prompt)
         self._first_turn = threading.Event()
+        # Compiling a long list takes a tenth of a second that the first turn need not pay.
+        threading.Thread(
+            target=lambda: self.blacklist.rules, name="bdh-blacklist", daemon=True
+        ).start()
 
     def begin_turn(self, turn: Turn, view: TurnView, history: Sequence[Any]) -> str | None:
         """The read path of a turn that :meth:`new_turn` made. Returns its context or None."""
