@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bdh_bridge.graph.embedded import views
 from bdh_bridge.graph.embedded.encoder import Encoder
 from bdh_bridge.graph.embedded.requests import QueryRequest
 from bdh_bridge.graph.embedded.service import GraphService
@@ -152,6 +153,15 @@ def test_titles_in_any_language_get_files_side_by_side(vault: Path, service: Gra
     assert len(names) == 3
 
 
+def test_a_repeated_answer_adds_nothing(service: GraphService) -> None:
+    """As after a crash between the answer and its delivery, with a key that has expired."""
+    text = "First line.\r\nSecond line.\rThird, about the mast."
+    created = ask(service, ASKED, text)["new_concepts"][0]["id"]
+    again = ask(service, ASKED, text)["new_concepts"][0]
+    assert (again["id"], again["merged"]) == (created, True)
+    assert service.index.notes[created].evidence == ()
+
+
 def test_a_taken_file_name_is_left_alone(vault: Path, service: GraphService) -> None:
     (vault / "concepts").mkdir()
     taken = vault / "concepts" / "why-does-the-mast-carry-two-antennas.md"
@@ -161,12 +171,12 @@ def test_a_taken_file_name_is_left_alone(vault: Path, service: GraphService) -> 
 
 
 def test_a_note_strong_in_a_query_wakes(service: GraphService) -> None:
-    service.consolidate(dry_run=False)
-    assert service.stats()["dormant_neurons"] == len(SAMPLE_NOTES)
+    views.consolidate(service, False)
+    assert views.stats(service)["dormant_neurons"] == len(SAMPLE_NOTES)
     ask(service, "nightly backup of the database on another machine", learn=False)
-    assert service.stats()["dormant_neurons"] == len(SAMPLE_NOTES)
+    assert views.stats(service)["dormant_neurons"] == len(SAMPLE_NOTES)
     ask(service, "nightly backup of the database on another machine", respond=False)
-    assert service.stats()["active_neurons"] >= 1
+    assert views.stats(service)["active_neurons"] >= 1
 
 
 # Idempotency keys
@@ -266,7 +276,7 @@ def test_a_failed_transaction_leaves_memory_as_it_was(vault: Path, service: Grap
         with pytest.raises(sqlite3.IntegrityError):
             service.query(request, "key")
     assert service.state.queries == 0
-    assert service.hebbian()["total"] == 0
+    assert views.synapses(service)["total"] == 0
     assert len(service.index) == len(SAMPLE_NOTES)
     assert service.index.notes["operations/backup"].evidence == ()
     assert not (vault / "concepts").exists()

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from bdh_bridge import __version__
+from bdh_bridge.graph.embedded import views
 from bdh_bridge.graph.embedded.guard import Guard
 from bdh_bridge.graph.embedded.requests import (
     BadRequest,
@@ -77,13 +78,13 @@ def create_app(
         dry_run = body.get("dry_run", False)
         if not isinstance(dry_run, bool):
             raise BadRequest('Field "dry_run" must be true or false')
-        return JSONResponse(await run(partial(service.consolidate, dry_run)))
+        return JSONResponse(await run(partial(views.consolidate, service, dry_run)))
 
-    def view(method: Callable[[], dict[str, Any]]) -> Endpoint:
+    def view(shown: Callable[[GraphService], dict[str, Any]]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             check_vault(request.query_params.get("vault_id"))
             # A large graph's text is made there too: it would hold up the event loop.
-            text = await run(lambda: json.dumps(method(), ensure_ascii=False))
+            text = await run(lambda: json.dumps(shown(service), ensure_ascii=False))
             return Response(text, media_type="application/json")
 
         return endpoint
@@ -93,10 +94,10 @@ def create_app(
             Route("/health", health),
             Route("/api/query", query, methods=["POST"]),
             Route("/api/consolidate", consolidate, methods=["POST"]),
-            Route("/api/stats", view(service.stats)),
-            Route("/api/graph", view(service.graph)),
-            Route("/api/hebbian", view(service.hebbian)),
-            Route("/api/vaults", view(service.vaults)),
+            Route("/api/stats", view(views.stats)),
+            Route("/api/graph", view(views.graph)),
+            Route("/api/hebbian", view(views.synapses)),
+            Route("/api/vaults", view(views.vaults)),
         ],
         middleware=[Middleware(Guard, token=token, loopback_only=loopback_only)],
         exception_handlers={

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ import numpy as np
 
 from bdh_bridge.graph.embedded import consolidation, hebbian, neurogenesis, retrieval, vault
 from bdh_bridge.graph.embedded.encoder import Encoder
-from bdh_bridge.graph.embedded.excerpts import beginning, excerpt, shorten
+from bdh_bridge.graph.embedded.excerpts import excerpt, shorten
 from bdh_bridge.graph.embedded.hebbian import Synapse
 from bdh_bridge.graph.embedded.index import Note, NoteIndex, Vector, recent
 from bdh_bridge.graph.embedded.lexical import terms_of
-from bdh_bridge.graph.embedded.requests import VAULT_ID, BadRequest, QueryRequest
+from bdh_bridge.graph.embedded.requests import BadRequest, QueryRequest
 from bdh_bridge.graph.embedded.retrieval import Activation, Retrieval
 from bdh_bridge.graph.embedded.state import GraphState, StoredAnswer
 from bdh_bridge.graph.embedded.sync import Batch, Progress, Snapshot, VaultSync
@@ -31,7 +30,6 @@ log = logging.getLogger(__name__)
 _QUERY_CHARS = 4_000  # of a longer query only the beginning is searched for
 _ANSWER_NOTES = 3
 _ANSWER_CHARS = 1_200
-_GRAPH_TEXT_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class GraphService:
         self.index = NoteIndex()
         self.sync = VaultSync(root, self.index, state, encoder)
         self._encoder = encoder
-        self._clock = clock
+        self.clock = clock
         self._file_trouble: int | None = None
         self._evidence = {note: recent(texts) for note, texts in state.evidence().items()}
 
@@ -89,7 +87,7 @@ class GraphService:
         With ``key`` a learning request is answered once: its answer is replayed afterwards.
         Raises: BadRequest when the key came with another request before.
         """
-        now = self._clock()
+        now = self.clock()
         if not request.learn:
             return json.dumps(self._body(request, self._retrieve(request)), ensure_ascii=False)
         if key is not None:
@@ -134,7 +132,7 @@ class GraphService:
                 if concept is not None:
                     self._register(request, concept, now)
                 body |= self._counts()
-                body["hebbian_updates"] = [_update(synapse) for synapse in updates]
+                body["hebbian_updates"] = [update_of(synapse) for synapse in updates]
                 body["new_concepts"] = [concept.to_json()] if concept else []
                 response = json.dumps(body, ensure_ascii=False)
                 if key is not None:
@@ -165,7 +163,7 @@ class GraphService:
     def _concept(
         self, request: QueryRequest, activations: list[Activation], now: float
     ) -> Concept | None:
-        text = request.user_prompt.strip()[: neurogenesis.MAX_TEXT_CHARS]
+        text = "\n".join(request.user_prompt[: neurogenesis.MAX_TEXT_CHARS].splitlines()).strip()
         if not text or not request.respond or request.source == "cron":
             return None
         title = neurogenesis.title_from(request.query, text)
@@ -295,110 +293,7 @@ class GraphService:
                 passages.append(f"{passage} [from: {note.title}]")
         return shorten("\n".join(passages), _ANSWER_CHARS)
 
-    def stats(self) -> dict[str, Any]:
-        now = self._clock()
-        synapses = hebbian.synapses(self.state)
-        weak = [s for s in synapses if s.weight < consolidation.WEAK_WEIGHT]
-        neurons = len(self.index)
-        dormant = len(self.state.dormant() & self.index.notes.keys())
-        return {
-            "neurons": neurons,
-            "synapses": self.index.edge_count,
-            "avg_degree": round(self.index.edge_count / neurons, 2) if neurons else 0.0,
-            "hebbian_synapses": len(synapses),
-            "queries_processed": self.state.queries,
-            "dormant_neurons": dormant,
-            "active_neurons": neurons - dormant,
-            "top_hebbian": [_update(s) for s in synapses[:10]],
-            "hebbian_strong_synapses": len(synapses) - len(weak),
-            "hebbian_weak_synapses": len(weak),
-            "hebbian_stale_weak_synapses": sum(consolidation.is_stale(s, now) for s in weak),
-        }
 
-    def hebbian(self) -> dict[str, Any]:
-        synapses = hebbian.synapses(self.state)
-        return {
-            "total": len(synapses),
-            "queries": self.state.queries,
-            "synapses": [
-                {
-                    "note_a": s.a,
-                    "note_b": s.b,
-                    "weight": s.weight,
-                    "frequency": s.frequency,
-                    "last_coactivated": _iso(s.last),
-                }
-                for s in synapses
-            ],
-        }
-
-    def vaults(self) -> dict[str, Any]:
-        return {
-            "default_vault": VAULT_ID,
-            "vaults": [
-                {
-                    "id": VAULT_ID,
-                    "name": vault.clean_line(self.root.name) or VAULT_ID,
-                    "path": str(self.root),
-                    "neurons": len(self.index),
-                    "synapses": self.index.edge_count,
-                    "embeddings": len(self.index),
-                    "queries_processed": self.state.queries,
-                }
-            ],
-        }
-
-    def graph(self) -> dict[str, Any]:
-        dormant = self.state.dormant()
-        unresolved = list(self.index.unresolved())
-        return {
-            "nodes": [
-                {
-                    "id": note.id,
-                    "title": note.title,
-                    "display_label": note.title,
-                    "text": beginning(note.text, _GRAPH_TEXT_CHARS),
-                    "path": str(note.file.path),
-                    "relative_path": f"{note.id}.md",
-                    "dormant": note.id in dormant,
-                    "evidence": len(note.evidence),
-                }
-                for note in self.index.notes.values()
-            ],
-            "edges": [{"source": a, "target": b} for a, b in self.index.edges()],
-            "hebbian": [
-                {"source": s.a, "target": s.b, "weight": s.weight, "frequency": s.frequency}
-                for s in hebbian.synapses(self.state)
-            ],
-            "phantom": sorted({target for _, target in unresolved}),
-            "unresolved": [{"source": a, "target": b} for a, b in unresolved],
-            "stats": self.stats(),
-        }
-
-    def consolidate(self, dry_run: bool) -> dict[str, Any]:
-        now = self._clock()
-        done = consolidation.consolidate(self.state, self.index.notes, now, dry_run=dry_run)
-        return {
-            "downscale_factor": consolidation.DOWNSCALE,
-            "weight_floor": consolidation.WEIGHT_FLOOR,
-            "synapses_before": done.synapses_before,
-            "synapses_after": done.synapses_after,
-            "synapses_pruned": done.floor_dropped,
-            "stale_weak_pruned": done.stale_dropped,
-            "nodes_before": len(self.index),
-            "nodes_after": len(self.index),
-            "nodes_removed": 0,
-            "dormant_before": done.dormant_before,
-            "dormant_after": done.dormant_after,
-            "cycles": 1,
-            "timestamp": _iso(now),
-            "dry_run": dry_run,
-        }
-
-
-def _update(synapse: Synapse) -> dict[str, Any]:
+def update_of(synapse: Synapse) -> dict[str, Any]:
+    """A synapse as the API names it in updates."""
     return {"pair": synapse.pair, "weight": synapse.weight, "frequency": synapse.frequency}
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
