@@ -159,6 +159,7 @@ class ReadPath:
                 attr.CONTEXT_LEFT_OUT: len(answer.notes) - block.notes - block.already_present,
                 attr.CONTEXT_EXCERPTS: block.excerpts,
                 attr.CONTEXT_TITLES: block.titles,
+                attr.CONTEXT_TEXT: block.text,
             }
         )
         span.end()

@@ -269,6 +269,9 @@ CONTEXT_LEFT_OUT = _declare(
 )
 CONTEXT_EXCERPTS = _declare("bdh.context.excerpts", "int", "Notes given with an excerpt")
 CONTEXT_TITLES = _declare("bdh.context.titles", "strings", "Titles of the notes", "content")
+CONTEXT_TEXT = _declare(
+    "bdh.context.text", "string", "The block as the model was given it", "content", preview=4_000
+)
 
 # Write and delivery
 WRITE_ID = _declare("bdh.write.id", "string", "Row of the outbox")
