@@ -164,6 +164,7 @@ def enriched(scene: Scene, rng: random.Random) -> None:
         attr.CONTEXT_CHARACTERS: 1_204,
         attr.CONTEXT_ALREADY_PRESENT: 1,
         attr.CONTEXT_TITLES: titles,
+        attr.CONTEXT_TEXT: "[BDH context]\n" + "\n".join(f"- {title}" for title in titles),
     }
     scene.span(names.CONTEXT, 0.3, values)
     scene.now += 700 * MS

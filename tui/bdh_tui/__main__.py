@@ -1,27 +1,52 @@
-"""``bdh-bridge-tui``."""
+"""``bdh-bridge-tui``: see ``--help``."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import re
+import shlex
 import sys
 from pathlib import Path
 
 from bdh_bridge import __version__
-from bdh_bridge.settings import Loaded, load
-from bdh_tui.sources import LocalSource, Source, SourceError
+from bdh_bridge.settings import load
+from bdh_tui.sources import SourceError
+from bdh_tui.sources.choose import HELP, choose
+
+SCREENS = ("live", "turn", "decisions", "providers", "graph", "blacklist", "outbox")
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser().parse_args(given)
     try:
+        if arguments.serve is not None:
+            return _serve(given, arguments.serve)
         loaded = load(arguments.home, profile=arguments.profile)
-        source = _source(arguments.source, loaded)
+        source = choose(arguments.source, loaded.paths)
+        source.start()
     except (ValueError, SourceError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    if arguments.plain:
+        from bdh_tui import plain
+
+        with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+            plain.run(loaded, source, lambda text: print(text, flush=True), latest=arguments.n)
+        return 0
     from bdh_tui.app import BridgeApp
 
     app = BridgeApp(loaded, source, arguments.screen)
+    if arguments.screenshot is not None:
+        from bdh_tui import picture
+
+        try:
+            picture.take(app, arguments.screenshot, arguments.size, tuple(arguments.keys))
+        except OSError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        return app.return_code or 0
     app.run()
     return app.return_code or 0
 
@@ -34,13 +59,61 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--home", type=Path, help="Hermes home (default: HERMES_HOME or ~/.hermes)")
     parser.add_argument("--profile", help="Hermes profile below that home")
-    parser.add_argument("--source", default="local", help="where spans come from")
-    parser.add_argument("--screen", default="live", help="the screen to begin with")
+    parser.add_argument("--source", default="local", metavar="SOURCE", help=HELP)
+    parser.add_argument(
+        "--screen", default="live", choices=SCREENS, help="the screen to begin with"
+    )
+    parser.add_argument("--plain", action="store_true", help="lines of text instead of a screen")
+    parser.add_argument(
+        "-n", type=int, default=10, metavar="N", help="turns that --plain begins with (default: 10)"
+    )
+    parser.add_argument(
+        "--screenshot", type=Path, metavar="FILE", help="write one screen as SVG, and end"
+    )
+    parser.add_argument(
+        "--size", type=_size, default=(120, 40), metavar="WxH", help="its cells (default: 120x40)"
+    )
+    parser.add_argument(
+        "--keys", type=str.split, default=[], metavar="KEYS", help="keys to press before it"
+    )
+    parser.add_argument(
+        "--serve",
+        type=int,
+        nargs="?",
+        const=8000,
+        metavar="PORT",
+        help="offer it in a browser on this machine (needs the extra 'serve'; default port: 8000)",
+    )
     return parser
 
 
-def _source(text: str, loaded: Loaded) -> Source:
-    return LocalSource(loaded.paths.spans, loaded.paths.hermes_home)
+def _size(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{2,3})x(\d{2,3})", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 120x40")
+    return int(match[1]), int(match[2])
+
+
+def _serve(given: list[str], port: int) -> int:
+    """Run this command again for every browser, on loopback only."""
+    try:
+        from textual_serve.server import Server
+    except ImportError as error:
+        raise SourceError("--serve needs: pip install 'bdh-hermes-bridge[serve]'") from error
+    Server(shlex.join(_without_serve(given)), host="localhost", port=port).serve()
+    return 0
+
+
+def _without_serve(given: list[str]) -> list[str]:
+    kept, skip = [sys.executable, "-P", "-m", "bdh_tui"], False
+    for word in given:
+        if skip and word.isdigit():
+            skip = False
+            continue
+        skip = word == "--serve"
+        if not skip and not word.startswith("--serve="):
+            kept.append(word)
+    return kept
 
 
 if __name__ == "__main__":

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
-from textual.app import App, ComposeResult
+from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, Static
 
+from bdh_tui import help as helping
 from bdh_tui import themes
+from bdh_tui.dialogs import Show
 from bdh_tui.health import HealthChanged, Watch
 from bdh_tui.history import History
 from bdh_tui.live.pane import LivePane
@@ -20,6 +24,7 @@ from bdh_tui.preferences import Preferences
 from bdh_tui.status import StatusBar
 from bdh_tui.tabs import TabStrip
 from bdh_tui.tail import News, StoreTrouble, Tail
+from bdh_tui.text import plain
 from bdh_tui.turn.pane import TurnPane
 
 if TYPE_CHECKING:
@@ -140,6 +145,8 @@ class BridgeApp(App[None]):
         self._tail.stop()
         self.watch_over.stop()
         self.source.stop()
+        self.history.close()
+        self.counting.close()
 
     # Screens
 
@@ -209,6 +216,14 @@ class BridgeApp(App[None]):
         live.lines.select(place)
         return ids[place]
 
+    @property
+    def settled(self) -> bool:
+        """Nothing is being read, and everything watched has been seen once."""
+        health = self.watch_over.health
+        seen = health.graph is not None or bool(health.graph_error)
+        idle = all(worker.is_finished for worker in self.workers)
+        return seen and idle and self.watch_over.looked and self._tail_thread is not None
+
     # What the threads say
 
     @on(News)
@@ -270,12 +285,35 @@ class BridgeApp(App[None]):
     def action_next_theme(self) -> None:
         names = [theme.name for theme in themes.THEMES]
         place = names.index(self.theme) if self.theme in names else -1
-        self.theme = names[(place + 1) % len(names)]
-        self.preferences.theme = self.theme
+        self._use_theme(names[(place + 1) % len(names)])
+
+    def _use_theme(self, name: str) -> None:
+        self.theme = name
+        self.preferences.theme = name
         self.preferences.save()
 
     def action_help(self) -> None:
-        self.action_show_help_panel()
+        name = self.query_one("#panes", ContentSwitcher).current or "live"
+        pane = self.pane(name)
+        title = SCREENS[name][0]
+        text = helping.text(title, pane.BINDINGS if pane else (), self.BINDINGS)
+        self.push_screen(Show("Help", text))
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the command palette (Ctrl+P) offers."""
+        for name, (title, kind) in SCREENS.items():
+            if not (self.source.read_only and kind().writes):
+                show = partial(self.action_show, name)
+                yield SystemCommand(f"Show {title}", f"Go to the screen {title}", show)
+        for source in self.preferences.filters:
+            label = plain(source, 60)
+            use = partial(self.filter_live, source)
+            yield SystemCommand(f"Filter {label}", "Show these turns in Live", use)
+        for theme in themes.THEMES:
+            use = partial(self._use_theme, theme.name)
+            yield SystemCommand(f"Theme {theme.name}", "Change the colours", use)
+        yield SystemCommand("Help", "Marks, keys and the filter's language", self.action_help)
+        yield SystemCommand("Quit", "Leave; the bridge goes on without it", self.action_quit)
 
     def on_resize(self, event: events.Resize) -> None:
         small = event.size.width < SMALLEST[0] or event.size.height < SMALLEST[1]

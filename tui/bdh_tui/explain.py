@@ -83,8 +83,6 @@ def _read(root: StoredSpan, spans: Sequence[StoredSpan]) -> Sentence:
             "!", BAD, "Read", f"the graph failed: {what}{detail}; the turn went on without"
         )
     outcome = str(root.attributes.get(attr.TURN_READ_OUTCOME, ""))
-    if asked and outcome == "no_context":
-        return Sentence("·", MUTED, "Read", "found notes, but the conversation holds them already")
     if not outcome and root.end_ns is None:
         return Sentence("…", SKIP, "Read", "not decided yet")
     return Sentence("·", MUTED, "Read", wording.clause(outcome) if outcome else "nothing recorded")

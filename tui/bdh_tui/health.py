@@ -62,6 +62,8 @@ class Watch:
     def __init__(self, loaded: Loaded, source: Source, post: Callable[[Message], object]) -> None:
         self.health = Health(vault=loaded.settings.vault_id)
         self.graph_watched = False
+        self.looked = False
+        """Store and outbox have been looked at once."""
         self._loaded, self._source, self._post = loaded, source, post
         self._stop = threading.Event()
         self._hurry = threading.Event()
@@ -98,6 +100,7 @@ class Watch:
                 health.store_error = str(error)
             if not self._source.read_only:
                 outbox = self._look_at_outbox(outbox)
+            self.looked = True
             self._say("store")
             self._stop.wait(STORE_EVERY)
         reader.close()

@@ -24,20 +24,22 @@ class StatusBar(Widget):
 
     def render(self) -> object:  # type: ignore[override]
         health = self._health
-        line = Line().add(f" {plain(self._label, 40)}", MUTED)
+        wide = self.size.width >= 100
+        label = plain(self._label, 60)
+        line = Line().add(f" {label if wide else _tail(label, 18)}", MUTED)
         if self._read_only:
             line.add(" read-only", SKIP)
         if self.trouble:
             return line.add("  ").add(f"! {plain(self.trouble, 300)}", BAD).content()
-        self._store(line, health)
-        if not self._read_only:
-            self._outbox(line, health)
         if health.graph_error:
             line.add("  graph ", MUTED).add("! down", BAD)
         elif health.graph is not None:
             line.add("  graph ", MUTED).add("up", GOOD)
         else:
             line.add("  graph …", MUTED)
+        if not self._read_only:
+            self._outbox(line, health)
+        self._store(line, health)
         return line.content()
 
     def _store(self, line: Line, health: Health) -> None:
@@ -67,6 +69,10 @@ class StatusBar(Widget):
             line.add(f"  ! {number(doubt)} in doubt", BAD)
         if counts.get(State.FAILED):
             line.add(f"  ! {number(counts[State.FAILED])} failed", BAD)
+
+
+def _tail(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
 def _lag(seconds: float) -> str:

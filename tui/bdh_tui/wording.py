@@ -6,7 +6,8 @@ from __future__ import annotations
 SHORT = {
     # read
     "context": "context given",
-    "no_context": "nothing new",
+    "no_context": "nothing to give",
+    "already_present": "given before",
     "failed": "failed",
     # write
     "queued": "queued",
@@ -53,6 +54,9 @@ SHORT = {
 
 #: Why a gate said no, or what it saw when it said yes, as a clause.
 CLAUSES = {
+    "no_context": "none of the notes found was fit to be given",
+    "already_present": "the conversation holds these notes already",
+    "failed": "it failed",
     "active": "the bridge is on",
     "disabled": "the bridge is switched off (BDH_ENABLED=false)",
     "paused_all": "the operator paused the bridge",

@@ -71,7 +71,9 @@ class GraphPane(Pane):
         charts = figures.charts(health, width, height) if len(health.stats) > 1 else Content("")
         self.query_one("#graph-charts", Static).update(charts)
         self._pairs = figures.pairs(stats)
-        self.query_one(LineList).show(len(self._pairs))
+        lines = self.query_one(LineList)
+        lines.empty = "The graph has learned no links yet." if stats else ""
+        lines.show(len(self._pairs))
         self._look_at_circuit()
 
     def on_resize(self) -> None:

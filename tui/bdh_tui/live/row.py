@@ -127,7 +127,7 @@ def _read(turn: TurnSummary) -> tuple[str, str, str]:
         return BAD, "!", short(failed or "failed")
     if not code and turn.end_ns is None:
         return SKIP, "…", ""
-    if code in ("", "no_context"):
+    if code in ("", "no_context", "already_present"):
         return MUTED, "·", short(code)
     return SKIP, "✗", short(code)
 

@@ -123,5 +123,7 @@ def _circuits(found: dict[str, Provider], path: Path) -> None:
             elif breaker.open:
                 provider.circuit = "open"
                 provider.retry_in = breaker.failed_at + breaker.wait - time.time()
+            elif breaker.wait > 0:
+                provider.circuit = "probe is due"
     finally:
         state.close()

@@ -143,7 +143,7 @@ class ProvidersPane(Pane):
 def _header(width: int) -> Content:
     line = Line().add("    ").cell("provider", 14, MUTED).cell("asked", 7, MUTED, "right")
     line.cell("ok", 6, MUTED, "right").cell("p50", 8, MUTED, "right").cell("p95", 8, MUTED, "right")
-    line.add("  ").cell("circuit", 16, MUTED)
+    line.add("  ").cell("circuit", 18, MUTED)
     if width >= 110:
         line.cell("tokens in/out", 16, MUTED, "right").add("  ")
         room = _room(width - line.width)
@@ -161,7 +161,9 @@ def _line(provider: Provider, width: int) -> Content:
     for part in (0.5, 0.95):
         seconds = provider.percentile(part)
         line.cell("" if seconds is None else _seconds(seconds), 8, "", "right")
-    line.add("  ").cell(_circuit(provider), 16, BAD if provider.circuit == "open" else MUTED)
+    line.add("  ").cell(_circuit(provider), 16, BAD if provider.circuit == "open" else MUTED).add(
+        "  "
+    )
     if width >= 110:
         tokens = f"{number(provider.input_tokens)}/{number(provider.output_tokens)}"
         line.cell(tokens if provider.input_tokens else "", 16, MUTED, "right").add("  ")
@@ -182,8 +184,8 @@ def _room(left: int) -> int:
 def _circuit(provider: Provider) -> str:
     if provider.circuit == "open":
         return f"open, {age(provider.retry_in)}"
-    if provider.circuit == "probing":
-        return "probing"
+    if provider.circuit != "closed":
+        return provider.circuit
     return f"closed, {provider.failures} failed" if provider.failures else "closed"
 
 

@@ -130,6 +130,8 @@ class QueuePane(Pane):
         counts = self._counts or {}
         for state, tone in self.desk.states.items():
             count = counts.get(state, 0)
+            if not count and self.size.width < 110:
+                continue
             style = MUTED if not count else BAD if tone == "trouble" else ""
             line.add(f"{number(count)} ", style).add(f"{state.replace('_', ' ')}   ", MUTED)
         line.add(f"\n shown: {VIEWS[self._view]}", MUTED)

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from textwrap import wrap
 from typing import ClassVar
 
 from textual import on
@@ -25,7 +26,7 @@ from bdh_tui.explain import explain
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
 from bdh_tui.tail import News
-from bdh_tui.text import HEAD, MUTED, Line, clock, plain
+from bdh_tui.text import HEAD, MUTED, Line, clock, lines, plain
 from bdh_tui.turn.details import details
 from bdh_tui.turn.waterfall import Branch, Scale, branches, draw
 
@@ -123,11 +124,16 @@ class TurnPane(Pane):
 
     def _why(self) -> Content:
         told = []
+        width = max(20, self.size.width - 13)
         for sentence in explain(self.spans, self._late):
-            line = Line().add(f" {sentence.mark} ", sentence.style)
-            line.cell(sentence.subject, 8, HEAD).add(sentence.text)
-            told.append(line.content())
+            line = Line().add(f" {sentence.mark} ", sentence.style).cell(sentence.subject, 8, HEAD)
+            told.append(line.add(f"\n{' ' * 11}".join(wrap(sentence.text, width))).content())
         return Content("\n").join(told)
+
+    def on_resize(self) -> None:
+        # Where there is no room for all, the tree keeps its own; Enter shows the span.
+        self.set_class(self.size.height < 28, "-short")
+        self.query_one("#turn-why", Static).update(self._why() if self.spans else "")
 
     def _draw(self, index: int, width: int) -> Content:
         return draw(self._branches[index], self._scale, width)
@@ -163,9 +169,14 @@ class TurnPane(Pane):
         if context is None:
             self.notify("Nothing was given to the model in this turn.")
             return
-        if attr.CONTEXT_TITLES not in context.attributes:
-            self.notify("Content is not kept here (BDH_OTEL_CONTENT=off, or it was not sent).")
-        self.app.push_screen(Show("Context given to the model", details(context)))
+        text = context.attributes.get(attr.CONTEXT_TEXT)
+        if text:
+            whole = len(str(text)) >= (context.attributes.get(attr.CONTEXT_CHARACTERS) or 0)
+            title = "Context given to the model" + ("" if whole else " (its beginning)")
+            self.app.push_screen(Show(title, lines(str(text))))
+        else:
+            self.notify("The text is not kept here (BDH_OTEL_CONTENT=off, or it was not sent).")
+            self.app.push_screen(Show("Context given to the model", details(context)))
 
     def action_copy_id(self) -> None:
         if self.trace_id:

@@ -1,0 +1,88 @@
+"""``--source FILE``: OTLP JSON lines, as the Collector's file exporter writes them, followed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import IO
+
+from bdh_otel.database import StoreError
+from bdh_tui.sources import SourceError
+from bdh_tui.sources.feed import FeedSource
+from bdh_tui.sources.wire import Batch, from_otlp_json, from_stored_json
+
+_POLL = 0.3
+_LINES = 500
+#: Longest line that is read; what is longer is no line of spans.
+_MAX_LINE = 32 << 20
+
+
+class FileSource(FeedSource):
+    """Also reads what the Turn screen and ``bdh-bridge spans --json`` write."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"file {path.name}")
+        self.path = path
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if not self.path.is_file():
+            self.stop()
+            raise SourceError(f"{self.path} is no file")
+        self._thread = threading.Thread(target=self._follow, name="bdh-tui-file", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        super().stop()
+
+    def _follow(self) -> None:
+        """Read to the end, wait for more; start over when the file is replaced or cut."""
+        while not self._stop.is_set():
+            try:
+                with self.path.open("rb") as file:
+                    self._trouble = ""
+                    inode = self.path.stat().st_ino
+                    while not self._stop.is_set() and self._same(file, inode):
+                        if not self._read(file):
+                            self._stop.wait(_POLL)
+            except (OSError, StoreError) as error:
+                self._trouble = str(error)
+                self._stop.wait(1.0)
+
+    def _same(self, file: IO[bytes], inode: int) -> bool:
+        status = self.path.stat()
+        return status.st_ino == inode and status.st_size >= file.tell()
+
+    def _read(self, file: IO[bytes]) -> bool:
+        """Take in some whole lines; False if there was none."""
+        batch, start = Batch(), file.tell()
+        for _ in range(_LINES):
+            start = file.tell()
+            line = file.readline(_MAX_LINE)
+            if not line.endswith(b"\n"):
+                file.seek(start)  # somebody is still writing it
+                break
+            _decode(line, batch)
+        if not batch.rows and not batch.unreadable:
+            return False
+        self.take(batch)
+        return True
+
+
+def _decode(line: bytes, batch: Batch) -> None:
+    if not line.strip():
+        return
+    try:
+        document = json.loads(line)
+    except ValueError:
+        batch.unreadable += 1
+        return
+    if not isinstance(document, dict):
+        batch.unreadable += 1
+        return
+    found = from_stored_json(document) if "span_id" in document else from_otlp_json(document)
+    batch.rows += found.rows
+    batch.unreadable += found.unreadable
