@@ -160,7 +160,7 @@ def _play_steps(stage: Stage, display: Display, steps: list[Step]) -> None:
         step.elapsed = time.monotonic() - began
         tree = ""
         if step.trace_id:
-            tree = render(stage.reader.trace(step.trace_id), colour=display.colour)
+            tree = render(stage.reader.trace(step.trace_id), colour=display.colour, fold=True)
         display.step_ends(step, tree)
     stage.reader.close()
 
