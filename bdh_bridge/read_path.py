@@ -63,9 +63,11 @@ class ReadPath:
 
     def run(self, turn: Turn, view: TurnView, history: Sequence[Any]) -> str | None:
         """The context block for this turn, or None. ``history`` may end with the message."""
-        queries = self._queries(turn, view, history)
-        if not queries:
-            return None
+        queries = self.queries(turn, view, history)
+        return self.retrieve(turn, queries, history) if queries else None
+
+    def retrieve(self, turn: Turn, queries: Sequence[str], history: Sequence[Any]) -> str | None:
+        """What the graph has to say to ``queries``, as a context block, if it is worth giving."""
         answer = self._retriever.retrieve(queries, turn.span)
         if isinstance(answer, str):
             turn.read_outcome = answer if answer == Reason.CIRCUIT_OPEN else "failed"
@@ -77,7 +79,8 @@ class ReadPath:
             return None
         return self._context(turn, answer, history)
 
-    def _queries(self, turn: Turn, view: TurnView, history: Sequence[Any]) -> list[str]:
+    def queries(self, turn: Turn, view: TurnView, history: Sequence[Any]) -> list[str]:
+        """What to ask the graph for this turn, the primary query first; empty: nothing."""
         last: Decision | None = None
         for last in read_gates(
             view, self._settings, self._blacklist, self._state, self._job_prompt

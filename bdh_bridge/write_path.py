@@ -68,7 +68,7 @@ class WritePath:
         """
         parent = turn.span if turn else self._orphan_root(answer)
         last: Decision | None = None
-        for last in self._decisions(turn, view, answer):
+        for last in self.decisions(turn, view, answer):
             record_decision(self._tracer, parent, last)
         if turn is None:
             if isinstance(last, Decision):
@@ -82,9 +82,10 @@ class WritePath:
             return
         self._queue(turn, view, answer)
 
-    def _decisions(
+    def decisions(
         self, turn: Turn | None, view: TurnView | None, answer: AnswerView
     ) -> list[Decision]:
+        """Every decision about this answer; it is queued if the last one allows it."""
         decisions = list(
             write_gates(
                 answer, view, self._settings, self._blacklist, self._state, self._job_prompt

@@ -19,7 +19,7 @@ from bdh_bridge import __version__
 from bdh_bridge.settings import Loaded, load
 
 #: Command groups, in the order in which ``--help`` lists them.
-GROUPS = ("spans", "outbox", "worker", "graph", "borgee")
+GROUPS = ("explain", "spans", "outbox", "worker", "graph", "borgee")
 
 
 class CommandError(Exception):
