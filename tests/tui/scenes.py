@@ -161,7 +161,7 @@ def enriched(scene: Scene, rng: random.Random) -> None:
     titles = ["SQLite on the gateway", "Gateway settings", "A full disk stops everything"]
     values = {
         attr.CONTEXT_NOTES: 3,
-        attr.CONTEXT_CHARACTERS: 1_204,
+        attr.CONTEXT_CHARACTERS: 81,
         attr.CONTEXT_ALREADY_PRESENT: 1,
         attr.CONTEXT_TITLES: titles,
         attr.CONTEXT_TEXT: "[BDH context]\n" + "\n".join(f"- {title}" for title in titles),

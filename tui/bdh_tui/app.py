@@ -102,6 +102,17 @@ class BridgeApp(App[None]):
         self.preferences = Preferences.load(loaded.paths.directory / "tui.json")
         self.watch_over = Watch(loaded, source, self.post_message)
         self._first = screen
+        # Kept here: a query would look on the dialog where one is open.
+        self._panes: dict[str, Pane] = {"live": LivePane()}
+        self._bar = StatusBar(source.label, source.read_only, self.watch_over.health)
+        self._switcher = ContentSwitcher(self._panes["live"], id="panes")
+        self._tabs = TabStrip(
+            [
+                (name, title)
+                for name, (title, kind) in SCREENS.items()
+                if not (source.read_only and kind().writes)
+            ]
+        )
         self._tail = Tail(self.history, self.post_message)
         self._tail_thread: threading.Thread | None = None
         for theme in themes.THEMES:
@@ -113,15 +124,9 @@ class BridgeApp(App[None]):
         return themes.DEFAULTS
 
     def compose(self) -> ComposeResult:
-        names = [
-            (name, title)
-            for name, (title, kind) in SCREENS.items()
-            if not (self.source.read_only and kind().writes)
-        ]
-        yield TabStrip(names)
-        with ContentSwitcher(id="panes"):
-            yield LivePane()
-        yield StatusBar(self.source.label, self.source.read_only, self.watch_over.health)
+        yield self._tabs
+        yield self._switcher
+        yield self._bar
         yield Footer(compact=True, show_command_palette=False)
         yield Static("This terminal is too small.\nMake it 60 × 15 or larger.", id="too-small")
 
@@ -152,21 +157,19 @@ class BridgeApp(App[None]):
 
     def pane(self, name: str) -> Pane | None:
         """The screen, if it has been made."""
-        found = self.query(f"#panes > #{name}")
-        return found.first(Pane) if found else None
+        return self._panes.get(name)
 
     async def open_pane(self, name: str) -> Pane:
-        switcher = self.query_one("#panes", ContentSwitcher)
-        pane = self.pane(name)
+        pane = self._panes.get(name)
         if pane is None:
-            pane = SCREENS[name][1]()()
-            await switcher.add_content(pane, id=name)
-        before = switcher.current
+            pane = self._panes[name] = SCREENS[name][1]()()
+            await self._switcher.add_content(pane, id=name)
+        before = self._switcher.current
         if before != name:
-            switcher.current = name
-            self.query_one(TabStrip).active = name
-            if before and (old := self.pane(before)) is not None:
-                old.left()
+            self._switcher.current = name
+            self._tabs.active = name
+            if before:
+                self._panes[before].left()
             pane.entered()
         self.refresh_bindings()
         return pane
@@ -235,14 +238,13 @@ class BridgeApp(App[None]):
             pane = self.pane(name)
             if isinstance(pane, LivePane | TurnPane):
                 pane.take(news)
-        self.query_one(StatusBar).refresh()
+        self._bar.refresh()
 
     @on(StoreTrouble)
     def _trouble(self, event: StoreTrouble) -> None:
-        bar = self.query_one(StatusBar)
-        recovered = bar.trouble and not event.reason
-        bar.trouble = event.reason
-        bar.refresh()
+        recovered = self._bar.trouble and not event.reason
+        self._bar.trouble = event.reason
+        self._bar.refresh()
         live = self.pane("live")
         if isinstance(live, LivePane):
             if recovered:
@@ -252,12 +254,10 @@ class BridgeApp(App[None]):
 
     @on(HealthChanged)
     def _health_changed(self, event: HealthChanged) -> None:
-        bar = self.query_one(StatusBar)
-        if self.source.trouble != bar.trouble and self.source.trouble:
-            bar.trouble = self.source.trouble
-        bar.refresh()
+        self._bar.feed_trouble = self.source.trouble
+        self._bar.refresh()
         pane = self.pane(event.part)
-        if pane is not None and pane.display:
+        if pane is not None and pane.is_attached and pane.display:
             pane.health_changed()
 
     # Services for screens
@@ -293,7 +293,7 @@ class BridgeApp(App[None]):
         self.preferences.save()
 
     def action_help(self) -> None:
-        name = self.query_one("#panes", ContentSwitcher).current or "live"
+        name = self._switcher.current or "live"
         pane = self.pane(name)
         title = SCREENS[name][0]
         text = helping.text(title, pane.BINDINGS if pane else (), self.BINDINGS)

@@ -20,7 +20,9 @@ class StatusBar(Widget):
         super().__init__()
         self._label, self._read_only, self._health = label, read_only, health
         self.trouble = ""
-        """What keeps the source from being read."""
+        """What keeps the store from being read."""
+        self.feed_trouble = ""
+        """What keeps spans from coming in."""
 
     def render(self) -> object:  # type: ignore[override]
         health = self._health
@@ -29,8 +31,9 @@ class StatusBar(Widget):
         line = Line().add(f" {label if wide else _tail(label, 18)}", MUTED)
         if self._read_only:
             line.add(" read-only", SKIP)
-        if self.trouble:
-            return line.add("  ").add(f"! {plain(self.trouble, 300)}", BAD).content()
+        trouble = self.trouble or self.feed_trouble
+        if trouble:
+            return line.add("  ").add(f"! {plain(trouble, 300)}", BAD).content()
         if health.graph_error:
             line.add("  graph ", MUTED).add("! down", BAD)
         elif health.graph is not None:
