@@ -1,10 +1,20 @@
-"""Where spans are sent, read from the standard ``OTEL_*`` variables."""
+"""Where telemetry is sent: the standard ``OTEL_*`` variables, and ``BDH_OTEL_ENDPOINTS``.
+
+The standard variables name one backend. ``BDH_OTEL_ENDPOINTS`` names any number beside it, each
+with a name of its own if it needs settings of its own::
+
+    BDH_OTEL_ENDPOINTS="http://127.0.0.1:4318 vendor=grpcs://otlp.example.com:4317"
+    BDH_OTEL_ENDPOINT_VENDOR_HEADERS="api-key=…"
+
+What opens one backend's door (headers, a client's certificate) is never sent to another.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,11 +23,17 @@ from urllib.parse import unquote, urlsplit
 log = logging.getLogger(__name__)
 
 Protocol = Literal["http/protobuf", "grpc"]
+Signal = Literal["traces", "metrics"]
+
+_COMPRESSIONS = ("none", "gzip", "deflate")
+_NAMED = re.compile(r"(?:([A-Za-z][A-Za-z0-9_]*)=)?((https?|grpcs?)://\S+)", re.IGNORECASE)
+_STANDARD = "OTEL_EXPORTER_OTLP_"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One backend. ``timeout`` is in seconds; files are paths of PEM files or empty."""
+    """One backend for one signal. ``timeout`` is in seconds; files are paths of PEM files or
+    empty; ``name`` is the operator's, or empty."""
 
     url: str = field(repr=False)
     protocol: Protocol = "http/protobuf"
@@ -28,6 +44,8 @@ class Endpoint:
     client_certificate: str = ""
     client_key: str = ""
     insecure: bool = False
+    signal: Signal = "traces"
+    name: str = ""
 
     @property
     def shown(self) -> str:
@@ -42,44 +60,23 @@ class Endpoint:
         digest = hashlib.sha256(self.url.encode()).hexdigest()[:8]
         return f"{self.protocol} {self.shown} {digest}"
 
+    @property
+    def label(self) -> str:
+        """Names the backend in metrics: the operator's name for it, or host and port."""
+        return self.name or urlsplit(self.url).netloc.rpartition("@")[2]
 
-def endpoints(environment: Mapping[str, str]) -> list[Endpoint]:
-    """The endpoints that ``environment`` configures; none if nothing is set.
 
-    A value that is not usable is warned of once, without being repeated, and left out.
+def endpoints(environment: Mapping[str, str], signal: Signal = "traces") -> list[Endpoint]:
+    """The endpoints that ``environment`` configures for ``signal``; none if nothing is set.
+
+    A value that is not usable is warned of, without being repeated, and left out.
     """
-    protocol = _choice(environment, "PROTOCOL", ("http/protobuf", "grpc"), "http/protobuf")
-    own = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
-    base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
-    if not own and not base:
+    if not _wanted(environment.get(f"OTEL_{signal.upper()}_EXPORTER", "")):
         return []
-    if protocol == "grpc":
-        url = own or base
-        if "://" not in url:
-            url = f"{'http' if _flag(environment, 'INSECURE') else 'https'}://{url}"
-    else:
-        url = own or _signal_url(base)
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        log.warning("[bdh-bridge] the OTLP endpoint is not an http:// or https:// URL: no export")
-        return []
-    return [
-        Endpoint(
-            url,
-            protocol,  # type: ignore[arg-type]
-            _pairs(_standard(environment, "HEADERS")),
-            _seconds(_standard(environment, "TIMEOUT")),
-            _choice(environment, "COMPRESSION", ("none", "gzip", "deflate"), "none"),  # type: ignore[arg-type]
-            _standard(environment, "CERTIFICATE"),
-            _standard(environment, "CLIENT_CERTIFICATE"),
-            _standard(environment, "CLIENT_KEY"),
-            insecure=parts.scheme == "http",
-        )
-    ]
+    found: dict[str, Endpoint] = {}
+    for endpoint in (*_standard_endpoint(environment, signal), *_listed(environment, signal)):
+        found.setdefault(endpoint.key, endpoint)
+    return list(found.values())
 
 
 def resource_attributes(environment: Mapping[str, str]) -> dict[str, str]:
@@ -100,86 +97,149 @@ def capture_content(environment: Mapping[str, str]) -> bool:
     return value.strip().lower() in ("true", "span_only", "span_and_event")
 
 
-class Sampler:
-    """``OTEL_TRACES_SAMPLER``, applied to what is exported.
-
-    Whether a trace is kept follows from its id alone, so that all its spans share one fate,
-    whichever process made them and whenever they are exported.
-    """
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        name = environment.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
-        self._follow_parent = name.startswith("parentbased_")
-        ratio = {"always_on": 1.0, "always_off": 0.0}.get(name.removeprefix("parentbased_"))
-        if ratio is None and name.endswith("traceidratio"):
-            ratio = _ratio(environment.get("OTEL_TRACES_SAMPLER_ARG", ""))
-        elif ratio is None:
-            log.warning("[bdh-bridge] OTEL_TRACES_SAMPLER: unknown sampler, everything is exported")
-            ratio = 1.0
-        # As the SDK's TraceIdRatioBased: the lower 64 bits against the ratio's share of them.
-        self._bound = round(ratio * (1 << 64))
-
-    def keeps(self, trace_id: str, flags: int) -> bool:
-        """``flags`` are those of the trace's first span: a plugin's own trace may be unsampled."""
-        if self._follow_parent and not flags & 1:
-            return False
-        return int(trace_id[16:], 16) < self._bound
+def _standard_endpoint(environment: Mapping[str, str], signal: Signal) -> list[Endpoint]:
+    settings = _Settings(environment, signal)
+    protocol = settings.choice("PROTOCOL", ("http/protobuf", "grpc"), "http/protobuf")
+    own = environment.get(f"{_STANDARD}{signal.upper()}_ENDPOINT", "").strip()
+    base = environment.get(f"{_STANDARD}ENDPOINT", "").strip()
+    if not own and not base:
+        return []
+    if protocol == "grpc":
+        url = own or base
+        if "://" not in url:
+            insecure = settings.get("INSECURE").lower() == "true"
+            url = f"{'http' if insecure else 'https'}://{url}"
+    else:
+        url = own or _signal_url(base, signal)
+    if not _usable(url):
+        log.warning("[bdh-bridge] the OTLP endpoint is not an http:// or https:// URL: no export")
+        return []
+    return [_endpoint(url, protocol, signal, settings)]
 
 
-def _signal_url(base: str) -> str:
-    """The base URL with the signal's path; a query stays where it is."""
+def _listed(environment: Mapping[str, str], signal: Signal) -> list[Endpoint]:
+    """The endpoints of ``BDH_OTEL_ENDPOINTS``: separated by blanks or commas."""
+    found = []
+    for number, entry in enumerate(
+        re.split(r"[\s,]+", environment.get("BDH_OTEL_ENDPOINTS", "").strip(" \t\r\n,")), start=1
+    ):
+        match = _NAMED.fullmatch(entry)
+        scheme, _, rest = (match[2] if match else "").partition("://")
+        url = f"{'https' if scheme.lower() in ('https', 'grpcs') else 'http'}://{rest}"
+        if match is None or not _usable(url):
+            if entry:
+                log.warning("[bdh-bridge] BDH_OTEL_ENDPOINTS: entry %d is no URL; ignored", number)
+            continue
+        name = match[1] or ""
+        settings = _Settings(environment, signal, name, listed=True)
+        if name and not _wanted(settings.get("SIGNALS"), signal):
+            continue
+        if scheme.lower().startswith("grpc"):
+            found.append(_endpoint(url, "grpc", signal, settings, name))
+        else:
+            found.append(
+                _endpoint(_signal_url(url, signal), "http/protobuf", signal, settings, name)
+            )
+    return found
+
+
+def _endpoint(
+    url: str, protocol: str, signal: Signal, settings: _Settings, name: str = ""
+) -> Endpoint:
+    return Endpoint(
+        url,
+        protocol,  # type: ignore[arg-type]
+        _pairs(settings.get("HEADERS")),
+        settings.seconds(),
+        settings.choice("COMPRESSION", _COMPRESSIONS, "none"),  # type: ignore[arg-type]
+        settings.get("CERTIFICATE"),
+        settings.get("CLIENT_CERTIFICATE"),
+        settings.get("CLIENT_KEY"),
+        insecure=urlsplit(url).scheme == "http",
+        signal=signal,
+        name=name,
+    )
+
+
+class _Settings:
+    """The variables of one endpoint. A listed one has its own (``BDH_OTEL_ENDPOINT_{NAME}_…``)
+    and takes over from the standard ones only what gives nothing away."""
+
+    _SHARED = ("TIMEOUT", "COMPRESSION", "CERTIFICATE")
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        signal: Signal,
+        name: str = "",
+        *,
+        listed: bool = False,
+    ) -> None:
+        self._environment = environment
+        self._standard = (f"{_STANDARD}{signal.upper()}_", _STANDARD)
+        self._own: tuple[str, ...] = (f"BDH_OTEL_ENDPOINT_{name.upper()}_",) if name else ()
+        self._listed = listed
+
+    def get(self, setting: str) -> str:
+        return self._find(setting)[1]
+
+    def choice(self, setting: str, allowed: tuple[str, ...], default: str) -> str:
+        name, value = self._find(setting)
+        value = value.lower() or default
+        if value in allowed:
+            return value
+        log.warning(
+            "[bdh-bridge] %s: %.40r is not one of %s; using %s",
+            name,
+            value,
+            ", ".join(allowed),
+            default,
+        )
+        return default
+
+    def seconds(self) -> float:
+        """The timeout. The specification counts milliseconds and Python's SDK seconds; no request
+        is given a quarter of an hour, so the number itself tells which."""
+        name, value = self._find("TIMEOUT")
+        try:
+            seconds = float(value or 10)
+        except ValueError:
+            seconds = math.nan
+        if math.isfinite(seconds) and seconds > 0:
+            return seconds / 1_000 if seconds >= 1_000 else seconds
+        log.warning("[bdh-bridge] %s: %.40r is no number of seconds", name, value)
+        return 10.0
+
+    def _find(self, setting: str) -> tuple[str, str]:
+        shared = not self._listed or setting in self._SHARED
+        prefixes = (*self._own, *self._standard) if shared else self._own
+        for prefix in prefixes:
+            value = self._environment.get(f"{prefix}{setting}", "").strip()
+            if value:
+                return f"{prefix}{setting}", value
+        return f"{_STANDARD}{setting}", ""
+
+
+def _wanted(value: str, signal: str = "otlp") -> bool:
+    """Whether a list such as ``OTEL_TRACES_EXPORTER``, empty by default, names what is meant."""
+    listed = {part.strip().lower() for part in value.split(",") if part.strip()}
+    return not listed or signal in listed
+
+
+def _usable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _signal_url(base: str, signal: Signal) -> str:
+    """The base URL with the signal's path; a query stays where it is. A listed URL may name the
+    path of a signal already."""
     address, mark, query = base.partition("?")
-    return f"{address.rstrip('/')}/v1/traces{mark}{query}"
-
-
-def _standard(environment: Mapping[str, str], name: str) -> str:
-    """The variable for traces, or else the one for all signals."""
-    return (
-        environment.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}", "").strip()
-        or environment.get(f"OTEL_EXPORTER_OTLP_{name}", "").strip()
-    )
-
-
-def _choice(
-    environment: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str
-) -> str:
-    value = _standard(environment, name).lower() or default
-    if value in allowed:
-        return value
-    log.warning(
-        "[bdh-bridge] OTEL_EXPORTER_OTLP_%s: %.40r is not one of %s; using %s",
-        name,
-        value,
-        ", ".join(allowed),
-        default,
-    )
-    return default
-
-
-def _flag(environment: Mapping[str, str], name: str) -> bool:
-    return _standard(environment, name).lower() == "true"
-
-
-def _seconds(value: str) -> float:
-    try:
-        seconds = float(value or 10)
-    except ValueError:
-        seconds = math.nan
-    if math.isfinite(seconds) and seconds > 0:
-        return seconds
-    log.warning("[bdh-bridge] OTEL_EXPORTER_OTLP_TIMEOUT: %.40r is no number of seconds", value)
-    return 10.0
-
-
-def _ratio(value: str) -> float:
-    try:
-        ratio = float(value or 1)
-    except ValueError:
-        ratio = math.nan
-    if 0 <= ratio <= 1:
-        return ratio
-    log.warning("[bdh-bridge] OTEL_TRACES_SAMPLER_ARG: %.40r is not from 0 to 1; using 1", value)
-    return 1.0
+    address = re.sub(r"/v1/(traces|metrics)$", "", address.rstrip("/"))
+    return f"{address}/v1/{signal}{mark}{query}"
 
 
 def _pairs(value: str, *, lower: bool = True) -> dict[str, str]:

@@ -135,5 +135,9 @@ def _give_back(store: SpanStore, deadline: float) -> bool:
         connection.executescript(f"PRAGMA incremental_vacuum({_PAGES})")
         if connection.execute("PRAGMA freelist_count").fetchone()[0] >= before:
             return False  # a reader holds the pages, or the file was made without auto_vacuum
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    # SQLite does not wait for another process that moves the log just now.
+    while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.02)
     return True

@@ -21,6 +21,10 @@ from bdh_otel.endpoints import Endpoint
 #: wrong path, an overload) can be mended while the spans wait.
 _REFUSALS = frozenset({400, 413, 422})
 _MAX_ANSWER = 65_536
+_GRPC_METHODS = {
+    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +32,20 @@ class Answer:
     """``later``: the same spans may be accepted another time; ``refused``: never.
 
     ``detail`` names the reason without anything that the peer said. ``retry_after`` is in
-    seconds. ``rejected`` spans of an accepted request were not taken (partial success).
+    seconds. ``rejected`` spans (or data points) of an accepted request were not taken (partial
+    success). ``unsupported``: the receiver knows no such signal.
     """
 
     outcome: Literal["accepted", "refused", "later"]
     detail: str = ""
     retry_after: float | None = None
     rejected: int = 0
+    unsupported: bool = False
 
 
 class Transport(Protocol):
     def send(self, body: bytes, timeout: float) -> Answer:
-        """Send an encoded ``ExportTraceServiceRequest``; never raises for what a peer does."""
+        """Send an encoded request of the endpoint's signal; never raises for what a peer does."""
         ...
 
     def close(self) -> None: ...
@@ -119,9 +125,7 @@ class GrpcTransport:
             )
             self._channel = grpc.secure_channel(target, credentials, options, compression)
         # The body is already encoded, so it passes as it is.
-        self._export = self._channel.unary_unary(
-            "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-        )
+        self._export = self._channel.unary_unary(_GRPC_METHODS[endpoint.signal])
 
     def send(self, body: bytes, timeout: float) -> Answer:
         grpc = self._grpc
@@ -131,7 +135,12 @@ class GrpcTransport:
             code = error.code()
             refusals = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
             outcome: Literal["refused", "later"] = "refused" if code in refusals else "later"
-            return Answer(outcome, code.name, _grpc_delay(error.trailing_metadata()))
+            return Answer(
+                outcome,
+                code.name,
+                _grpc_delay(error.trailing_metadata()),
+                unsupported=code is grpc.StatusCode.UNIMPLEMENTED,
+            )
         except (ValueError, TypeError):
             return Answer("later", "a header that can't be sent")
         return Answer("accepted", rejected=_rejected(answer))
@@ -147,11 +156,17 @@ def _judge_http(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
             return Answer("later", "the endpoint is no OTLP receiver")
         return Answer("accepted", rejected=_rejected(body))
     outcome: Literal["refused", "later"] = "refused" if status in _REFUSALS else "later"
-    return Answer(outcome, f"HTTP {status}", _http_delay(headers.get("retry-after", "")))
+    return Answer(
+        outcome,
+        f"HTTP {status}",
+        _http_delay(headers.get("retry-after", "")),
+        unsupported=status in (404, 405, 501),
+    )
 
 
 def _rejected(body: bytes) -> int:
-    """``partial_success.rejected_spans`` of an ``ExportTraceServiceResponse``."""
+    """``partial_success.rejected_spans`` of an ``ExportTraceServiceResponse``; the answer to
+    metrics has the same layout, with data points in its place."""
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
         ExportTraceServiceResponse,

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from bdh_otel import attributes as attr
-from bdh_otel import export, names
+from bdh_otel import lane, names
 from bdh_otel.abandoned import close_abandoned
 from bdh_otel.endpoints import endpoints
 from bdh_otel.export import Exporter
@@ -122,7 +122,7 @@ def test_after_an_outage_everything_arrives_once_and_in_order(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(export, "BATCH", 50)
+    monkeypatch.setattr(lane, "BATCH", 50)
     receiver = HttpReceiver()
     port = receiver.port
     receiver.close()  # the port is free again: connections are refused
@@ -309,9 +309,9 @@ def test_only_one_process_exports_at_a_time(
 ) -> None:
     conversation()
     first, second = exporter_for(http), exporter_for(http)
-    with first._alone() as alone:
-        assert alone
-        assert second.run_once().busy
+    assert first._alone()
+    assert second.run_once().busy
+    first._release_when_idle()
     assert not second.run_once().busy
 
 
