@@ -70,7 +70,10 @@ class Bridge:
         self.blacklist = Blacklist(lambda: resolve_blacklist(settings, paths))
         self.graph = GraphClient(settings.api_url, settings.api_token, settings.vault_id)
         self.outbox = Outbox(
-            paths.outbox, spool=paths.outbox_spool, max_rows=settings.outbox_max_rows
+            paths.outbox,
+            spool=paths.outbox_spool,
+            max_rows=settings.outbox_max_rows,
+            max_bytes=settings.outbox_max_bytes,
         )
         self.transcripts = Transcripts(paths.sessions) if settings.session_synth_enabled else None
         self.turns = Turns(self._gave_up)

@@ -127,6 +127,12 @@ class Settings(BaseSettings):
         ge=1,
         le=1_000_000,
     )
+    outbox_max_bytes: int = _env(
+        "BDH_OUTBOX_MAX_BYTES",
+        268_435_456,
+        "Bytes of text that may wait; over it the newest is refused, visibly",
+        ge=1_048_576,
+    )
     outbox_max_age: float = _env(
         "BDH_OUTBOX_MAX_AGE", 604_800.0, "Seconds for which an undelivered write is retried", gt=0
     )

@@ -90,7 +90,7 @@ def _run(args: argparse.Namespace) -> int:
 
     from bdh_bridge import __version__
     from bdh_bridge.worker.lock import WorkerLock
-    from bdh_bridge.worker.service import LINGER, Worker, install_signals
+    from bdh_bridge.worker.service import LINGER, Worker, stopped_by_signals
     from bdh_otel.database import make_private_directory
 
     loaded = settings_of(args)
@@ -101,8 +101,8 @@ def _run(args: argparse.Namespace) -> int:
         raise CommandError("another worker of this home is running; see: bdh-bridge worker status")
     linger = LINGER if args.until_idle else float("inf")
     worker = Worker(loaded, lock, mode="command", linger=linger)
-    install_signals(worker)
-    worker.run()
+    with stopped_by_signals(worker):
+        worker.run()
     return 0
 
 

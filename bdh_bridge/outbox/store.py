@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bdh_bridge.outbox.handle import Handle
+from bdh_bridge.outbox.schema import SCHEMA
 from bdh_bridge.outbox.spool import NewWrite, Spool, SpooledWrite
 from bdh_bridge.outbox.states import State
 from bdh_otel.database import CorruptFile, StoreError, transaction
@@ -117,6 +118,15 @@ class Outbox:
                 "SELECT 1 FROM writes WHERE open = 1 AND destination = ? LIMIT 1", (destination,)
             ).fetchone()
         return found is not None
+
+    def is_current_schema(self, *, wait: float = 1.0) -> bool:
+        """False once a newer version of the project has migrated the file.
+
+        Raises: :class:`~bdh_otel.database.StoreError`.
+        """
+        with self.handle.use(wait) as connection:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+        return int(version) == len(SCHEMA.migrations)
 
     def close(self) -> None:
         self.handle.close()

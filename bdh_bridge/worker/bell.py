@@ -53,13 +53,13 @@ class Bell:
                 self._descriptor = descriptor
             else:
                 os.close(descriptor)
-        # Signals and other threads of this process ring here: it works without a file system.
+        # Other threads of this process ring here: it works without a file system.
         self._inner_read, self._inner_write = os.pipe()
         os.set_blocking(self._inner_read, False)
         os.set_blocking(self._inner_write, False)
 
     def ring(self) -> None:
-        """Wake the waiting thread of this process; safe in a signal handler."""
+        """Wake the waiting thread of this process."""
         with contextlib.suppress(OSError):
             os.write(self._inner_write, b"!")
 

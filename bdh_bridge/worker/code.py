@@ -10,18 +10,23 @@ INTERVAL = 15.0
 
 
 class CodeStamp:
-    def __init__(self, folders: tuple[Path, ...] | None = None) -> None:
+    """Looks at ``folders`` (default: this project's packages), every ``interval`` seconds."""
+
+    def __init__(
+        self, folders: tuple[Path, ...] | None = None, *, interval: float = INTERVAL
+    ) -> None:
         import bdh_bridge
         import bdh_otel
 
         self._folders = folders or tuple(
             Path(str(package.__file__)).parent for package in (bdh_bridge, bdh_otel)
         )
+        self._interval = interval
         self._stamp = self._look()
         self._looked = time.monotonic()
 
     def changed(self) -> bool:
-        if time.monotonic() - self._looked < INTERVAL:
+        if time.monotonic() - self._looked < self._interval:
             return False
         self._looked = time.monotonic()
         return self._look() != self._stamp

@@ -48,10 +48,9 @@ def deliver_now(loaded: Loaded, progress: Callable[[int], None] | None = None) -
 def _deliver_here(
     loaded: Loaded, lock: WorkerLock, outbox: Outbox, progress: Callable[[int], None] | None
 ) -> bool:
-    from bdh_bridge.worker.service import Worker, install_signals
+    from bdh_bridge.worker.service import Worker, stopped_by_signals
 
     worker = Worker(loaded, lock, mode="command", linger=0.0, once=True)
-    install_signals(worker)
     done = threading.Event()
 
     def tell() -> None:
@@ -61,7 +60,8 @@ def _deliver_here(
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
     try:
-        worker.run()
+        with stopped_by_signals(worker):
+            worker.run()
     finally:
         done.set()
         teller.join(2.0)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 from bdh_bridge import __version__
 from bdh_bridge.outbox.queue import Queue
@@ -100,7 +101,7 @@ class Worker:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Ask it to end after the request in flight. Safe in a signal handler."""
+        """Ask it to end after the request in flight."""
         if not self._stop.is_set():
             self._stop.set()
             timer = threading.Timer(STOP_GRACE, self._courier.abort)
@@ -182,6 +183,9 @@ class Worker:
             return "its code has changed"
         if not self._lock.still_ours():
             return "its lock file was replaced"
+        with contextlib.suppress(StoreError):
+            if not self._outbox.is_current_schema():
+                return "a newer version has changed the outbox"
         return None
 
     def _take_in_spool(self) -> None:
@@ -248,10 +252,11 @@ def run_process(home: Path, lock: WorkerLock) -> int:
     """The worker as a process of its own; ``lock`` is held."""
     loaded = load(home)
     _log_to_file(loaded.paths.directory / "worker.log")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         worker = Worker(loaded, lock, mode="process")
-        install_signals(worker)
-        worker.run()
+        with stopped_by_signals(worker):
+            worker.run()
     except Exception:
         log.exception("[bdh-bridge] the worker failed")
         return 1
@@ -275,13 +280,23 @@ def run_in_thread(loaded: Loaded) -> threading.Thread:
     return thread
 
 
-def install_signals(worker: Worker) -> None:
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        worker.stop()
+@contextlib.contextmanager
+def stopped_by_signals(worker: Worker) -> Iterator[None]:
+    """SIGTERM and SIGINT stop ``worker``. A thread waits for them: a handler would run in the
+    midst of whatever the main thread does, also while it holds the locks that stopping takes."""
+    signals = {signal.SIGTERM, signal.SIGINT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    def wait() -> None:
+        while True:
+            signal.sigwait(signals)
+            worker.stop()
+
+    threading.Thread(target=wait, name="bdh-bridge-signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _log_to_file(path: Path) -> None:

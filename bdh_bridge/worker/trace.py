@@ -35,7 +35,8 @@ class DeliveryTrace:
             return
         now_ns = time.time_ns()
         turn = self._tracer.remote_parent(after.traceparent)
-        late = after.age(now_ns / 1e9) > LATE
+        # From the turn on: a requeued write is young again, but its turn's trace is not.
+        late = now_ns / 1e9 - after.created_at > LATE
         span = self._tracer.start_span(
             names.DELIVER,
             kind=SpanKind.CONSUMER,

@@ -305,3 +305,12 @@ def test_many_threads_lose_nothing(outbox):
 def test_accept_never_raises(outbox):
     result = outbox.accept(NewWrite(query=3, user_prompt="", source="", destination=""))  # type: ignore[arg-type]
     assert isinstance(result, Refused | Spooled)
+
+
+def test_a_newer_version_that_migrated_the_file_is_noticed(outbox):
+    accept(outbox)
+    assert outbox.is_current_schema()
+    newer = sqlite3.connect(outbox.path)
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    assert not outbox.is_current_schema()

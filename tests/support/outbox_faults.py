@@ -7,6 +7,7 @@ outbox holds and with what the graph has learned, counted on its side.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from typing import Protocol
 
 from bdh_bridge.outbox.review import Review, Selection
 from bdh_bridge.outbox.states import State
+from bdh_bridge.outbox.store import Outbox
 from bdh_bridge.settings import load
 from bdh_bridge.worker.launch import ensure_worker, worker_command
 from bdh_bridge.worker.lock import is_held, read_holder
@@ -94,7 +96,7 @@ class Target(Protocol):
 
 
 class Faulty:
-    """Answers badly to every third write or so, and restarts now and then."""
+    """Answers badly to every second write, and restarts now and then."""
 
     by_key = False
     timeout = 0.5  # it hangs often
@@ -107,7 +109,7 @@ class Faulty:
         self._healthy = False
 
     def _behave(self, graph: FaultyGraph, connection: object) -> None:
-        healthy = self._healthy or self._chance.random() < 0.65
+        healthy = self._healthy or self._chance.random() < 0.5
         chosen = behave.learns if healthy else self._chance.choice(FAULTS)
         chosen(graph, connection)  # type: ignore[arg-type]
 
@@ -205,12 +207,12 @@ def run(
     seed: int,
     hosts: int = 2,
     calm: float = 0.7,
-    most_graph_faults: int | None = None,
+    disturbances: int | None = None,
 ) -> Report:
     """Accept ``writes`` writes by ``hosts`` processes among faults, then let it settle.
 
-    ``calm`` is the mean time between two disturbances, in seconds; ``most_graph_faults`` bounds
-    how often the graph itself is stopped (starting the embedded one takes seconds).
+    ``calm`` is the mean time between two disturbances, in seconds, and ``disturbances`` their
+    number (default: until everything was tried, whatever that takes).
     """
     report, started = Report(kind), time.monotonic()
     home = folder / "home"
@@ -220,23 +222,29 @@ def run(
         crew, loaded = _Crew(home, writes, hosts), load(home, environ={})
         chance = random.Random(seed)
         crew.start()
-        patience = time.monotonic() + 20 + writes
-        while crew.at_work() or (_pending(home) and time.monotonic() < patience):
+        for number in itertools.count():
+            if number == disturbances or not (crew.at_work() or _pending(home)):
+                break
             time.sleep(chance.expovariate(1 / calm))
             ensure_worker(loaded)  # as the turns of other hosts do
-            match chance.choice(("host", "worker", "graph", "second worker")):
+            match chance.choice(("host", "worker", "graph", "worker's lock")):
                 case "host":
                     report.hosts_killed += crew.kill_host(chance)
                 case "worker":
                     report.workers_killed += _kill_worker(home)
-                case "graph" if report.graph_faults != most_graph_faults:
+                case "graph":
                     graph.disturb(chance)
                     _hurry(home)  # the backoff has tests of its own
                     report.graph_faults += 1
-                case "second worker":
+                case "worker's lock":
+                    # Now a second one can start, while the first still sends.
+                    (home / "bdh-bridge" / "worker.lock").unlink(missing_ok=True)
                     subprocess.run(worker_command(home), env=_environ(), check=True)
+        crew.join()
+        _drive(home, lambda outbox: not outbox.stats(wait=10).by_state.get(State.PENDING))
         graph.heal()
-        _settle(home)
+        _hurry(home)
+        _drive(home, lambda outbox: not outbox.has_work(graph.url, wait=10))
         _compare(report, home, crew.acknowledged, graph)
         _end_worker(home)
     report.seconds = round(time.monotonic() - started, 1)
@@ -262,6 +270,10 @@ class _Crew:
 
     def at_work(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(120)
 
     def kill_host(self, chance: random.Random) -> bool:
         running = [process for process in self._processes.values() if process.poll() is None]
@@ -302,18 +314,15 @@ def _pending(home: Path) -> int:
         return outbox.stats(wait=10).by_state.get(State.PENDING, 0)
 
 
-def _settle(home: Path, seconds: float = 300.0) -> None:
-    """What the next turns would do: wake or start the worker until nothing is open."""
+def _drive(home: Path, done: Callable[[Outbox], bool], seconds: float = 300.0) -> None:
+    """What the next turns would do: wake or start the worker, until ``done``."""
     loaded, outbox = load(home, environ={}), open_outbox(home)
     deadline = time.monotonic() + seconds
-    try:
-        _hurry(home)
-        while outbox.has_work(loaded.settings.api_url, wait=10):
+    with contextlib.closing(outbox):
+        while not done(outbox):
             assert time.monotonic() < deadline, f"not settled: {outbox.stats(wait=10)}"
             ensure_worker(loaded)
             time.sleep(0.1)
-    finally:
-        outbox.close()
 
 
 def _compare(report: Report, home: Path, acknowledged: dict[str, str], graph: Target) -> None:

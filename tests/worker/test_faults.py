@@ -19,7 +19,7 @@ from tests.worker.conftest import Home, clean_environ
 
 @pytest.mark.parametrize(("kind", "writes"), [("keys", 24), ("embedded", 16)])
 def test_with_keys_everything_is_learned_exactly_once(tmp_path, kind, writes):
-    report = outbox_faults.run(kind, tmp_path, writes=writes, seed=7, calm=0.5, most_graph_faults=2)
+    report = outbox_faults.run(kind, tmp_path, writes=writes, seed=7, calm=0.5, disturbances=10)
     assert report.acknowledged >= writes
     assert report.lost == []
     assert report.learned_twice == []
@@ -27,7 +27,7 @@ def test_with_keys_everything_is_learned_exactly_once(tmp_path, kind, writes):
 
 
 def test_without_keys_nothing_is_learned_twice_and_every_doubt_is_visible(tmp_path):
-    report = outbox_faults.run("no_keys", tmp_path, writes=24, seed=7, calm=0.5)
+    report = outbox_faults.run("no_keys", tmp_path, writes=24, seed=7, calm=0.5, disturbances=10)
     assert report.acknowledged >= 24
     assert report.lost == []
     assert report.learned_twice == []

@@ -298,7 +298,7 @@ def test_a_delivery_is_a_span_of_the_turns_trace(home, graph):
 def test_a_late_delivery_is_linked_instead(home, graph):
     home.accept()
     with home.outbox.handle.use(1) as connection:
-        connection.execute("UPDATE writes SET accepted_at = accepted_at - 1000")
+        connection.execute("UPDATE writes SET created_at = created_at - 1000")
     ensure_worker(home.loaded())
     wait_until(home.settled)
 
