@@ -12,7 +12,7 @@ __version__ = "1.0.0"
 DISTRIBUTION = "bdh-hermes-bridge"
 
 #: What the plugin and its worker import, and what to install for it.
-_REQUIRED = {
+REQUIRED = {
     "httpx": "httpx",
     "opentelemetry.trace": "opentelemetry-api",
     "opentelemetry.sdk": "opentelemetry-sdk",
@@ -44,7 +44,7 @@ def register(ctx: Any) -> None:
 
 def missing_dependencies() -> list[str]:
     """Names of the distributions that have to be installed for the plugin to load."""
-    return [package for module, package in _REQUIRED.items() if not _importable(module)]
+    return [package for module, package in REQUIRED.items() if not _importable(module)]
 
 
 def _importable(module: str) -> bool:

@@ -19,7 +19,19 @@ from bdh_bridge import __version__
 from bdh_bridge.settings import Loaded, load
 
 #: Command groups, in the order in which ``--help`` lists them.
-GROUPS = ("explain", "spans", "outbox", "worker", "graph", "borgee")
+GROUPS = (
+    "doctor",
+    "status",
+    "config",
+    "query",
+    "blacklist",
+    "explain",
+    "spans",
+    "outbox",
+    "worker",
+    "graph",
+    "borgee",
+)
 
 
 class CommandError(Exception):
@@ -56,15 +68,33 @@ def run_and_exit(args: argparse.Namespace) -> None:
         sys.exit(status)
 
 
-def settings_of(args: argparse.Namespace) -> Loaded:
-    """The settings of the home that the arguments name; warnings go to stderr."""
+def load_quietly(args: argparse.Namespace) -> Loaded:
+    """The settings of the home that the arguments name."""
     try:
-        loaded = load(args.home, profile=args.profile)
+        return load(args.home, profile=args.profile)
     except ValueError as error:
         raise CommandError(str(error)) from error
+
+
+def settings_of(args: argparse.Namespace) -> Loaded:
+    """The same; warnings go to stderr."""
+    loaded = load_quietly(args)
     for warning in loaded.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return loaded
+
+
+def examples(*pairs: tuple[str, str]) -> dict[str, Any]:
+    """Keyword arguments for ``add_parser``: commands with what they are for, shown by --help."""
+    lines = ["examples:"]
+    for command, meaning in pairs:
+        lines.append(f"  bdh-bridge {command}".replace("%", "%%"))
+        if meaning:
+            lines.append(f"      {meaning}".replace("%", "%%"))
+    return {
+        "epilog": "\n".join(lines),
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,0 +1,139 @@
+"""status, query, stats and blacklist, on a real graph and real stores."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from bdh_bridge.cli import GROUPS, add_commands
+from bdh_bridge.state import SharedState
+from bdh_otel import attributes as attr
+from bdh_otel import names
+from bdh_otel.tracer import Tracer
+from tests.operator.conftest import TOKEN, Home
+from tests.support.embedded_graph import EmbeddedGraph
+from tests.support.outbox import accept, open_outbox
+
+
+@pytest.fixture
+def answering(home: Home, graph: EmbeddedGraph) -> Home:
+    home.set(BDH_API_URL=graph.url, BDH_API_TOKEN=TOKEN)
+    return home
+
+
+def turn(tracer: Tracer, read: str, write: str, *, ended: bool = True) -> None:
+    span = tracer.start_span(names.TURN)
+    span.set_attributes({attr.TURN_READ_OUTCOME: read, attr.TURN_WRITE_OUTCOME: write})
+    if not ended:
+        span.save_provisional()
+        return
+    hop = tracer.start_span(
+        names.chat("m"),
+        parent=span,
+        attributes={attr.PROVIDER_NAME: "ollama", attr.HOP_OUTCOME: "timeout"},
+    )
+    hop.end()
+    span.end()
+
+
+def test_status_of_a_home_where_nothing_has_happened(answering: Home) -> None:
+    done = answering.run("status")
+    assert done.status == 0
+    assert "turns today  0" in done.out
+    assert "8 notes" in done.out
+    assert not answering.paths.directory.exists()
+
+
+def test_status_adds_up_the_day(answering: Home) -> None:
+    tracer = Tracer(answering.paths.spans, {})
+    turn(tracer, "context", "queued")
+    turn(tracer, "context", "short_answer")
+    turn(tracer, "casual", "short_answer")
+    turn(tracer, "", "", ended=False)
+    tracer.flush(10)
+    tracer.shutdown()
+    outbox = open_outbox(answering.path)
+    accept(outbox)
+    outbox.close()
+    state = SharedState(answering.paths.state)
+    state.pause("s\x1b[31m", 600)
+    state.close()
+    shown = answering.run("status").out
+    assert "turns today  4, 1 still open" in shown
+    assert "reads        2 context, 1 casual" in shown
+    assert "writes       2 short answer, 1 queued" in shown
+    assert "provider     ollama: 3 timeout" in shown
+    assert "outbox       1 pending" in shown
+    assert "\x1b" not in shown
+    values = answering.run("status", "--json").json
+    assert (values["turns"], values["reads"]) == (4, {"context": 2, "casual": 1})
+    assert values["graph"]["neurons"] == 8
+
+
+def test_status_when_the_graph_is_down_and_a_store_is_damaged(home: Home) -> None:
+    home.set(BDH_API_URL="http://127.0.0.1:1")
+    home.paths.directory.mkdir(mode=0o700)
+    home.paths.spans.write_text("no database at all, but long enough to be looked at" * 40)
+    home.paths.spans.chmod(0o600)
+    done = home.run("status")
+    assert done.status == 0
+    assert "unreachable" in done.out
+    assert "problem" in done.out
+
+
+def test_query_shows_scores_and_teaches_nothing(answering: Home, graph: EmbeddedGraph) -> None:
+    before = answering.run("stats", "--json").json
+    done = answering.run("query", "What does the durable outbox do after a crash?")
+    assert done.status == 0
+    assert "Durable Outbox" in done.out
+    assert "An automatic read would give these to the model" in done.out
+    after = answering.run("stats", "--json").json
+    assert after["hebbian_synapses"] == before["hebbian_synapses"]
+    assert answering.run("query", "--learn", "outbox crash log").status == 0
+    learned = answering.run("stats", "--json").json
+    assert learned["hebbian_synapses"] > before["hebbian_synapses"]
+    assert "8" in answering.run("stats").out.splitlines()[0]
+    assert "give nothing" in answering.run("query", "zzxq wvut qqq").out
+    assert answering.run("query", "outbox", "--json").json["notes"]
+
+
+def test_query_without_a_graph_is_one_sentence(home: Home) -> None:
+    home.set(BDH_API_URL="http://127.0.0.1:1")
+    for command in (["query", "x"], ["stats"], ["query", " "]):
+        done = home.run(*command)
+        assert done.status == 2
+        assert done.err.startswith("error: ")
+        assert len(done.err.splitlines()) == 1
+
+
+def test_blacklist_add_list_test_remove(home: Home) -> None:
+    assert home.run("blacklist", "list").out.startswith("no rules")
+    assert home.run("blacklist", "add", "# not a comment", "--comment", "mine").status == 0
+    assert home.run("blacklist", "add", "--regex", r"^digest \d+").status == 0
+    assert "there already" in home.run("blacklist", "add", "# not a comment").out
+    assert home.paths.blacklist.read_text() == "# mine\n\\# not a comment\nre:^digest \\d+\n"
+    assert home.paths.blacklist.stat().st_mode & 0o777 == 0o600
+    hit = home.run("blacklist", "test", "Digest 12")
+    assert (hit.status, "line 3" in hit.out) == (1, True)
+    assert home.run("blacklist", "test", "something else").status == 0
+    assert len(home.run("blacklist", "list", "--json").out.splitlines()) == 2
+    assert home.run("blacklist", "remove", "3").status == 0
+    assert home.run("blacklist", "remove", "\\# not a comment").status == 0
+    assert home.run("blacklist", "remove", "9").status == 2
+
+
+@pytest.mark.parametrize("rule", ["(unclosed", ".*", ""])
+def test_a_rule_that_can_not_be_used_is_refused(home: Home, rule: str) -> None:
+    done = home.run("blacklist", "add", "--regex", rule)
+    assert done.status == 2
+    assert not home.paths.blacklist.exists()
+
+
+def test_every_command_has_help_and_the_operators_have_examples(home: Home) -> None:
+    for group in ("doctor", "status", "config", "query", "stats", "blacklist"):
+        assert "examples:" in home.run(group, "--help").out
+    parser = argparse.ArgumentParser()
+    add_commands(parser)
+    help_text = parser.format_help()
+    assert all(group in help_text for group in GROUPS)
