@@ -212,6 +212,8 @@ class Bridge:
         self.tracer.shutdown()
         self.graph.close()
         self.state.close()
+        if self.transcripts is not None:
+            self.transcripts.close()
 
     def _close(self, turn: Turn, reason: str, error: str = "") -> None:
         turn.span.set_attributes(

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from bdh_bridge.outbox.handle import Handle
 from bdh_bridge.routing.text import clip_middle
-from bdh_otel.database import CorruptFile, Schema, classify, connect, set_aside, transaction
+from bdh_otel.database import CorruptFile, Schema, transaction
 
 log = logging.getLogger(__name__)
 
@@ -91,10 +92,11 @@ _WAITING = f"""outcome IS NULL AND NOT ({_PAST_KEEP})
 
 
 class Transcripts:
-    """The transcripts of one Hermes home. Thread-safe: every call opens the file anew."""
+    """The transcripts of one Hermes home. Thread-safe; opens its file at first use."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._path = path
+        self._handle = Handle(path, SCHEMA, content="Turns")
         self._clock = clock
         self._warned = False
 
@@ -235,40 +237,29 @@ class Transcripts:
             )
 
     def put_aside(self, error: CorruptFile) -> None:
-        """Start anew after damage. For the worker alone: there is only one."""
-        with contextlib.suppress(OSError):
-            target = set_aside(self._path)
-            log.warning(
-                "[bdh-bridge] %s was damaged (%s): kept as %s; its sessions are not summarised",
-                self._path,
-                error.reason,
-                target.name,
-            )
+        """Start anew after damage. Raises: OSError, or a
+        :class:`~bdh_otel.database.StoreUnavailable`."""
+        self._handle.replace_corrupt(error)
+
+    def close(self) -> None:
+        self._handle.close()
 
     # The file
 
     @contextlib.contextmanager
     def _open(self, wait: float) -> Iterator[sqlite3.Connection]:
-        with contextlib.closing(connect(self._path, SCHEMA, busy_timeout=wait)) as connection:
+        with self._handle.use(wait) as connection:
             connection.execute("PRAGMA foreign_keys = ON")
-            try:
-                yield connection
-            except sqlite3.Error as error:
-                raise classify(self._path, error) from error
+            yield connection
 
     def _attempt(self, work: Callable[[sqlite3.Connection], bool]) -> bool:
         """For the agent: any trouble is one warning until it has passed."""
         try:
-            with contextlib.closing(
-                connect(self._path, SCHEMA, busy_timeout=AGENT_WAIT)
-            ) as connection:
-                connection.execute("PRAGMA foreign_keys = ON")
-                with transaction(connection):
-                    done = work(connection)
+            with self._open(AGENT_WAIT) as connection, transaction(connection):
+                done = work(connection)
         except Exception as error:
-            shown = classify(self._path, error) if isinstance(error, sqlite3.Error) else error
             if not self._warned:
-                log.warning("[bdh-bridge] a session's transcript is not kept: %s", shown)
+                log.warning("[bdh-bridge] a session's transcript is not kept: %s", error)
             self._warned = True
             return False
         self._warned = False

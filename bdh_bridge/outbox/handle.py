@@ -1,4 +1,4 @@
-"""One kept connection to the outbox file, for all threads of a process.
+"""One kept connection to a file like the outbox, for all threads of a process.
 
 It notices what long-lived processes meet: a fork, and a file that was replaced or removed
 behind its back (a connection to an unlinked file would take rows that nobody ever reads).
@@ -17,7 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bdh_bridge.outbox.schema import SCHEMA
-from bdh_otel.database import CorruptFile, StoreUnavailable, classify, connect, set_aside
+from bdh_otel.database import (
+    CorruptFile,
+    Schema,
+    StoreUnavailable,
+    classify,
+    connect,
+    set_aside,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +33,18 @@ _inherited: list[sqlite3.Connection] = []
 
 
 class Handle:
-    def __init__(self, path: Path) -> None:
+    """``content`` names in the log what a damaged file still holds."""
+
+    def __init__(
+        self,
+        path: Path,
+        schema: Schema = SCHEMA,
+        *,
+        content: str = "Writes that were still waiting",
+    ) -> None:
         self.path = path
+        self._schema = schema
+        self._content = content
         self._connection: sqlite3.Connection | None = None
         self._inode: tuple[int, int] | None = None
         self._pid = os.getpid()
@@ -72,11 +89,12 @@ class Handle:
             if _inode(self.path) == self._inode:
                 target = set_aside(self.path)
                 log.warning(
-                    "[bdh-bridge] %s was damaged (%s): kept as %s, a new one was started. Writes "
-                    "that were still waiting in it can be read with: sqlite3 '%s' .recover",
+                    "[bdh-bridge] %s was damaged (%s): kept as %s, a new one was started. %s in it "
+                    "can be read with: sqlite3 '%s' .recover",
                     self.path,
                     error.reason,
                     target.name,
+                    self._content,
                     target,
                 )
 
@@ -88,7 +106,7 @@ class Handle:
             self._connection.close()
             self._connection = None
         self._inode = inode
-        self._connection = connect(self.path, SCHEMA, busy_timeout=wait)
+        self._connection = connect(self.path, self._schema, busy_timeout=wait)
         self._inode = _inode(self.path)
         return self._connection
 
@@ -120,7 +138,7 @@ def _exclusive(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 if attempt == 24:
                     raise StoreUnavailable(
-                        path, "another process repairs the outbox", "it will be tried again"
+                        path, "another process repairs it", "it will be tried again"
                     ) from None
                 time.sleep(0.01)
         yield

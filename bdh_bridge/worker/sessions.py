@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -28,11 +29,13 @@ def sessions_wait(loaded: Loaded) -> bool:
     settings = loaded.settings
     if not settings.session_synth_enabled or not settings.enabled:
         return False
+    transcripts = Transcripts(loaded.paths.sessions)
     try:
-        least = settings.session_synth_min_turns
-        return Transcripts(loaded.paths.sessions).waiting(least, wait=0.02)
+        return transcripts.waiting(settings.session_synth_min_turns, wait=0.02)
     except StoreError:
         return False
+    finally:
+        transcripts.close()
 
 
 def synthesis_duties(
@@ -79,7 +82,8 @@ def synthesis_duties(
 
     def trouble(error: StoreError) -> None:
         if isinstance(error, CorruptFile):
-            transcripts.put_aside(error)
+            with contextlib.suppress(OSError, StoreError):
+                transcripts.put_aside(error)
             return
         if error.reason not in said:
             log.warning("[bdh-bridge] sessions can't be summarised: %s", error)
