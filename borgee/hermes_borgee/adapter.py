@@ -20,27 +20,27 @@ from gateway.platforms.base import (
     MessageEvent,
     MessageType,
     ProcessingOutcome,
-    SendResult,
 )
 from gateway.session import build_session_key
 
-from bdh_otel import attributes as attr
 from bdh_otel import database
 from hermes_borgee import config as configuration
 from hermes_borgee import ledger, live
 from hermes_borgee.actor import ActorClosed
 from hermes_borgee.desk import Desk
 from hermes_borgee.dispatch import RECEIPT, Dispatcher, is_receipt
-from hermes_borgee.failures import LinkFailure, SendKind
+from hermes_borgee.failures import LinkFailure
 from hermes_borgee.host import Host
 from hermes_borgee.intake import Intake
 from hermes_borgee.link import Link, LinkState, Timing
-from hermes_borgee.outbound import MAX_CONTENT_BYTES, Outbound, Sent, wire_size
+from hermes_borgee.outbound import MAX_CONTENT_BYTES, Outbound, wire_size
 from hermes_borgee.ownership import Contention, Ownership
 from hermes_borgee.receipts import Receipt, chat_type
 from hermes_borgee.remediation import Remediation, recover
+from hermes_borgee.replies import Replies
 from hermes_borgee.scheduler import Result, Scheduler
 from hermes_borgee.tracing import Tracing
+from hermes_borgee.work import Work, conversation_prompt
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ PRUNE_EVERY = 3600.0
 HOST_LEAVE_SECONDS = 5.0
 
 
-class BorgeeAdapter(BasePlatformAdapter):  # type: ignore[misc]
+class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
     """One Borgee agent as a Hermes platform."""
 
     MAX_MESSAGE_LENGTH = MAX_CONTENT_BYTES - 256
@@ -136,11 +136,12 @@ class BorgeeAdapter(BasePlatformAdapter):  # type: ignore[misc]
             self.home, settings.base_url, settings.api_key.get_secret_value()
         )
         await asyncio.to_thread(self._ownership.acquire)
+        await asyncio.to_thread(self.host.warm_up)
         desk = self._desk = Desk(settings.inbox)
         await desk.open()
         await recover(self, desk)
         self._dispatcher = Dispatcher(self, desk, settings.control_timeout)
-        self._scheduler = Scheduler(_Work(self, desk), settings.max_concurrent_dispatches)
+        self._scheduler = Scheduler(Work(self, desk), settings.max_concurrent_dispatches)
         self._intake = Intake(self, desk, self._scheduler)
         self._remediation = Remediation(self, desk, self._scheduler)
         self._link = Link(
@@ -319,6 +320,11 @@ class BorgeeAdapter(BasePlatformAdapter):  # type: ignore[misc]
             .replace(tzinfo=None),
         )
 
+    async def run_receipt(self, receipt: Receipt) -> Result:
+        """Run a claimed receipt to its end and settle it."""
+        assert self._dispatcher is not None
+        return await self._dispatcher.run(receipt)
+
     async def remediate_receipt(
         self,
         ingest_seq: int,
@@ -335,86 +341,13 @@ class BorgeeAdapter(BasePlatformAdapter):  # type: ignore[misc]
             ingest_seq, action, confirmed=confirm_duplicate_side_effect_risk
         )
 
-    # ── Outbound ────────────────────────────────────────────────────────────────────────────
-
-    async def send(
-        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Any = None
-    ) -> SendResult:
-        if self._outbound is None:
-            return SendResult(success=False, error="never sent: there is no connection to Borgee")
-        with self.tracing.send("send", chat_id) as span:
-            sent = await self._outbound.send(chat_id, content, reply_to)
-            return self._result(sent, span)
-
-    async def edit_message(
-        self, chat_id: str, message_id: str, content: str, *, finalize: bool = False
-    ) -> SendResult:
-        if self._outbound is None:
-            return SendResult(success=False, error="never sent: there is no connection to Borgee")
-        with self.tracing.send("edit", chat_id) as span:
-            sent = await self._outbound.edit(chat_id, message_id, content, final=finalize)
-            return self._result(sent, span)
-
-    async def delete_message(self, chat_id: str, message_id: str) -> bool:
-        if self._outbound is None:
-            return False
-        with self.tracing.send("delete", chat_id) as span:
-            failure = await self._outbound.delete(message_id)
-            kind = failure.kind if failure else SendKind.SENT
-            span.set_attribute(attr.BORGEE_OUTCOME, kind.value)
-        if failure is not None:
-            log.warning("[bdh-bridge] borgee: a message was not deleted: %s", failure.message)
-        return failure is None
-
-    async def _send_with_retry(
-        self,
-        chat_id: str,
-        content: str,
-        reply_to: str | None = None,
-        metadata: Any = None,
-        max_retries: int = 2,
-        base_delay: float = 2.0,
-    ) -> SendResult:
-        """What certainly was not sent has been tried again already; the rest must not be:
-        refused stays refused, and what is uncertain might be shown twice."""
-        return await self.send(chat_id, content, reply_to=reply_to, metadata=metadata)
-
-    def _result(self, sent: Sent, span: Any) -> SendResult:
-        failure = sent.failure
-        kind = failure.kind if failure else SendKind.SENT
-        span.set_attributes({attr.BORGEE_OUTCOME: kind.value, attr.BORGEE_PARTS: sent.parts})
-        last = sent.message_ids[-1] if sent.message_ids else None
-        if failure is None:
-            return SendResult(
-                success=True, message_id=last, continuation_message_ids=sent.message_ids[:-1]
-            )
-        detail = failure.message
-        if sent.message_ids:
-            detail = f"{len(sent.message_ids)} of {sent.parts} parts arrived; {detail}"
-        log.warning("[bdh-bridge] borgee: %s", detail)
-        return SendResult(
-            success=False,
-            message_id=last,
-            error=detail,
-            error_kind={
-                SendKind.REFUSED: "forbidden" if failure.permission else "unknown",
-                SendKind.NEVER_SENT: "transient",
-            }.get(kind, "unknown"),
-            raw_response={
-                "kind": kind.value,
-                "code": failure.code,
-                "permission": failure.permission,
-                "message_ids": list(sent.message_ids),
-            },
-        )
+    # ── The link's events ───────────────────────────────────────────────────────────────────
 
     async def _remember_sent(self, message_id: str, channel_id: str) -> None:
         if self._intake is not None:
             self._intake.note_sent(message_id)
         if self._desk is not None:
             await self._desk.remember_sent(message_id, channel_id)
-
-    # ── The link's events ───────────────────────────────────────────────────────────────────
 
     async def _link_changed(self, state: LinkState, failure: LinkFailure | None) -> None:
         online = state is LinkState.ONLINE
@@ -472,42 +405,6 @@ class BorgeeAdapter(BasePlatformAdapter):  # type: ignore[misc]
             except database.StoreError as error:
                 log.warning("[bdh-bridge] borgee: retention skipped: %s", error)
             await asyncio.sleep(PRUNE_EVERY)
-
-
-class _Work:
-    """The scheduler's view of inbox, host and dispatcher."""
-
-    def __init__(self, adapter: BorgeeAdapter, desk: Desk) -> None:
-        self._adapter = adapter
-        self.heads = desk.heads
-        self.head = desk.head
-        self.blocked = desk.blocked
-        self.demote = desk.demote
-        self._claim = desk.claim
-        self.not_ready = adapter.host.not_ready
-        self.turn_runs = adapter.host.turn_runs
-
-    async def claim(self, ingest_seq: int) -> Receipt | None:
-        receipt = await self._claim(ingest_seq)
-        if receipt is not None:
-            self._adapter.tracing.claimed(receipt)
-        return receipt
-
-    async def run(self, receipt: Receipt) -> Result:
-        assert self._adapter._dispatcher is not None
-        return await self._adapter._dispatcher.run(receipt)
-
-
-def conversation_prompt(receipt: Receipt) -> str:
-    """What the model is told about where the message came from, so that tools get real ids."""
-    context = receipt.context
-    lines = [f"channel_id: {receipt.channel_id}"]
-    for key in ("guild_id", "top_level_channel_id", "thread_id", "task_id"):
-        if context.get(key):
-            lines.append(f"{key}: {context[key]}")
-    # Ids come from the server, but a line break in one must not become an instruction.
-    safe = [" ".join("".join(c for c in line if c.isprintable()).split()) for line in lines]
-    return "Borgee conversation (ids for the borgee_* tools):\n" + "\n".join(safe)
 
 
 def hermes_home() -> Path:

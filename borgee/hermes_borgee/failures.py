@@ -140,7 +140,9 @@ def send_failure(error: BaseException) -> SendFailure:
             error.required_capability,
         )
     code = error.code if isinstance(error, BorgeeError) else ""
-    if isinstance(error, LinkFailure) or code in _NEVER_SENT:
+    # The SDK adds a half-sentence to this one if the frame had left.
+    waited = code == "bpp.action_timeout" and str(error) == "semantic action send_message timed out"
+    if isinstance(error, LinkFailure) or code in _NEVER_SENT or waited:
         return SendFailure(SendKind.NEVER_SENT, f"never sent: {error}", code)
     if code in _UNCERTAIN or isinstance(error, ProtocolError) or not code:
         # A malformed answer, or something unforeseen after the frame left.

@@ -7,6 +7,7 @@ else, each with a default that errs towards waiting or towards keeping a receipt
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,12 @@ class Host:
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
+
+    @staticmethod
+    def warm_up() -> None:
+        """Import what classification needs now, so that no message waits for it."""
+        for module in ("hermes_cli.commands", "tools.approval", "tools.clarify_gateway"):
+            importlib.import_module(module)
 
     # ── Readiness ───────────────────────────────────────────────────────────────────────────
 

@@ -93,13 +93,15 @@ class Link:
         self._client: BorgeePluginClient | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._silent = False
+        self._settled = asyncio.Event()
+        """Set while waiting makes no sense: online, or over for good."""
         self._me: User | None = None
         self.state = LinkState.CONNECTING
         self.failure: LinkFailure | None = None
 
     @property
     def online(self) -> bool:
-        return self.state is LinkState.ONLINE
+        return self.state is LinkState.ONLINE and self._client is not None
 
     @property
     def agent_id(self) -> str:
@@ -115,6 +117,15 @@ class Link:
         if self._client is None or self.state not in (LinkState.ONLINE, LinkState.RECONNECTING):
             raise NotOnlineError("there is no connection to Borgee")
         return self._client
+
+    async def wait_online(self, seconds: float) -> bool:
+        """Wait for a connection, at most so many seconds. False at once when it is over."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return self.online
 
     async def start(self) -> None:
         """Connect for the first time and keep the connection up. Raises: LinkFailure."""
@@ -134,6 +145,7 @@ class Link:
         await self._drop_client()
         if self.state is not LinkState.FAILED:
             self.state = LinkState.CLOSED
+        self._settled.set()
 
     # ── One client ──────────────────────────────────────────────────────────────────────────
 
@@ -215,14 +227,15 @@ class Link:
         while True:
             failure = await self._serve(client)
             while True:
-                await self._drop_client()
                 if failure.final:
                     await self._change(LinkState.FAILED, failure)
+                    await self._drop_client()
                     await self._on_final(failure)
                     return
                 failures += 1
                 disabled = failure.kind is LinkKind.DISABLED
                 await self._change(LinkState.DISABLED if disabled else LinkState.WAITING, failure)
+                await self._drop_client()
                 await asyncio.sleep(self._pause(failure, failures))
                 try:
                     client = await self._connect()
@@ -270,6 +283,10 @@ class Link:
         if state is self.state and failure is self.failure:
             return
         previous, self.state, self.failure = self.state, state, failure
+        if state in (LinkState.ONLINE, LinkState.FAILED, LinkState.DISABLED):
+            self._settled.set()
+        else:
+            self._settled.clear()
         if previous is not state:
             level = logging.INFO if state is LinkState.ONLINE else logging.WARNING
             reason = f": {failure.message}" if failure else ""

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 MAX_CONTENT_BYTES = 32 * 1024 - 1024
 #: Pauses before another attempt at what certainly was not sent, in seconds.
 RETRY_PAUSES = (0.5, 2.0)
+#: Seconds for which a reply waits for the connection to come back.
+PATIENCE = 60.0
 
 _FENCE = re.compile(r"^[ ]{0,3}(```+|~~~+)[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
 
@@ -127,6 +129,8 @@ class Outbound:
         """Replace a message's text. What does not fit any more follows in new messages if this
         is the last edit; before that the preview shows what fits."""
         parts = split(text)
+        if final and not self._link.online:
+            await self._link.wait_online(PATIENCE)
         try:
             await self._link.client.edit_message(message_id, parts[0])
         except asyncio.CancelledError:
@@ -156,6 +160,8 @@ class Outbound:
         self, channel_id: str, text: str, reply_to: str | None
     ) -> str | SendFailure:
         for pause in (*RETRY_PAUSES, None):
+            if not self._link.online:
+                await self._link.wait_online(PATIENCE)
             try:
                 sent = await self._link.client.send_message(channel_id, text, reply_to_id=reply_to)
             except asyncio.CancelledError:

@@ -35,14 +35,14 @@ class Tracing:
     """The adapter's tracer. Telemetry never fails a message: each method swallows its errors."""
 
     def __init__(self, home: Path) -> None:
-        from bdh_bridge import __version__
         from bdh_bridge.settings import load
+        from bdh_bridge.telemetry import describe_process
 
         loaded = load(home)
         settings = loaded.settings
         self._tracer = Tracer(
             loaded.paths.spans,
-            {"service.version": __version__, "bdh.role": "agent"},
+            describe_process(loaded, "agent"),
             content=settings.otel_content,
             max_rows=settings.otel_store_max_rows,
             max_bytes=settings.otel_store_max_bytes,

@@ -363,6 +363,23 @@ async def test_a_reply_that_cannot_be_sent_is_told(bench: Bench, server: BppServ
     assert len(server.asked("send_message")) == 1  # no second try in another form
 
 
+async def test_a_reply_waits_for_the_connection_to_come_back(
+    bench: Bench, server: BppServer
+) -> None:
+    gate = bench.hold("patience")
+    server.push("patience")
+    await bench.until_seen("patience")
+    server.status = 503
+    server.drop(1002)
+    await until(lambda: not bench.adapter.is_connected)
+    gate.set()
+    await asyncio.sleep(0.2)
+    assert server.contents() == []
+    server.status = None
+    await bench.until_state("patience", "completed")
+    assert server.contents() == ["Answer to: patience"]
+
+
 # ── Lanes ───────────────────────────────────────────────────────────────────────────────────
 
 

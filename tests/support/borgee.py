@@ -22,7 +22,7 @@ from hermes_borgee.config import inbox_path
 from tests.support.bpp_server import KEY, BppServer
 from tests.support.model_server import Handler, ModelServer
 
-PLUGINS = ("borgee",)
+PLUGINS = ("borgee", "bdh-hermes-bridge")
 
 
 def make_home(home: Path, url: str, *, model_url: str = "", **borgee: Any) -> Path:
@@ -74,7 +74,7 @@ class Model:
     def __init__(self) -> None:
         self.tools: dict[str, tuple[str, dict[str, Any]]] = {}
         self.asked: list[str] = []
-        """The last user message of every request, in the order of arrival."""
+        """The user's message of every turn, in the order of arrival."""
         self.offered: list[set[str]] = []
         self.systems: list[str] = []
         self.results: list[str] = []
@@ -106,16 +106,16 @@ class Model:
         with self._lock:
             if after_tool:
                 self.results.append(_text(messages[-1]))
-            else:
+            elif body.get("tools"):  # Hermes also asks for titles of conversations, without tools
                 self.asked.append(user)
-            self.offered.append({tool["function"]["name"] for tool in body.get("tools") or []})
-            self.systems.append(_text(messages[0]) if messages else "")
+                self.offered.append({tool["function"]["name"] for tool in body["tools"]})
+                self.systems.append(_text(messages[0]))
         if not after_tool:
             for word, gate in list(self._gates.items()):
                 if word in user:
                     gate.wait(60)
         call = next((c for word, c in self.tools.items() if word in user), None)
-        text = f"Answer to: {user.splitlines()[-1] if user else ''}"
+        text = f"Answer to: {_plain(user)}"
         if call is not None and not after_tool:
             delta: dict[str, Any] = {
                 "role": "assistant",
@@ -161,6 +161,12 @@ class Model:
         handler.send(
             200, (stream + "data: [DONE]\n\n").encode(), {"Content-Type": "text/event-stream"}
         )
+
+
+def _plain(user: str) -> str:
+    """The message without the author's name and without what Hermes puts around it."""
+    first = user.strip().splitlines()[0] if user.strip() else ""
+    return first.partition("] ")[2] if first.startswith("[") else first
 
 
 def _text(message: dict[str, Any]) -> str:
