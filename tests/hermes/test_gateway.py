@@ -87,9 +87,7 @@ def gateway(host: Host) -> Iterator[Gateway]:
     running.stop()
 
 
-def test_many_chats_at_once_keep_apart_and_all_are_delivered(
-    gateway: Gateway, host: Host
-) -> None:
+def test_many_chats_at_once_keep_apart_and_all_are_delivered(gateway: Gateway, host: Host) -> None:
     asked = {f"chat-{number}": OUTBOX if number % 2 else BACKUP for number in range(8)}
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda item: gateway.say(*item), asked.items()))
