@@ -57,18 +57,14 @@ class Handle:
         Raises: a :class:`~bdh_otel.database.StoreError`, also for SQLite errors inside the block.
         """
         deadline = time.monotonic() + wait
-        self._leave_parent()
-        if not self._lock.acquire(timeout=wait):
-            raise StoreUnavailable(self.path, "busy in this process", "it will be tried again")
-        try:
-            connection = self._open(wait)
-            left = max(1, round((deadline - time.monotonic()) * 1000))
-            connection.execute(f"PRAGMA busy_timeout={left}")
-            yield connection
-        except sqlite3.Error as error:
-            raise classify(self.path, error) from error
-        finally:
-            self._lock.release()
+        with self._alone(wait):
+            try:
+                connection = self._open(wait)
+                left = max(1, round((deadline - time.monotonic()) * 1000))
+                connection.execute(f"PRAGMA busy_timeout={left}")
+                yield connection
+            except sqlite3.Error as error:
+                raise classify(self.path, error) from error
 
     def close(self) -> None:
         with self._lock:
@@ -81,7 +77,7 @@ class Handle:
 
         Raises: OSError if it can't be moved, :class:`StoreUnavailable` if another process is at it.
         """
-        with self._lock, _exclusive(self.path.with_name(self.path.name + ".repair")):
+        with self._alone(1.0), _exclusive(self.path.with_name(self.path.name + ".repair")):
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
@@ -97,6 +93,16 @@ class Handle:
                     self._content,
                     target,
                 )
+
+    @contextlib.contextmanager
+    def _alone(self, wait: float) -> Iterator[None]:
+        self._leave_parent()
+        if not self._lock.acquire(timeout=wait):
+            raise StoreUnavailable(self.path, "busy in this process", "it will be tried again")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _open(self, wait: float) -> sqlite3.Connection:
         inode = _inode(self.path)

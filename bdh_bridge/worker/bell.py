@@ -13,6 +13,7 @@ import contextlib
 import os
 import select
 import stat
+import threading
 from pathlib import Path
 
 SAFETY_POLL = 5.0
@@ -54,14 +55,19 @@ class Bell:
             else:
                 os.close(descriptor)
         # Other threads of this process ring here: it works without a file system.
+        self._lock = threading.Lock()
+        self._closed = False
         self._inner_read, self._inner_write = os.pipe()
         os.set_blocking(self._inner_read, False)
         os.set_blocking(self._inner_write, False)
 
     def ring(self) -> None:
         """Wake the waiting thread of this process."""
-        with contextlib.suppress(OSError):
-            os.write(self._inner_write, b"!")
+        with self._lock:
+            # Once closed, the number may belong to any other file of the process.
+            if not self._closed:
+                with contextlib.suppress(OSError):
+                    os.write(self._inner_write, b"!")
 
     def wait(self, seconds: float) -> bool:
         """Sleep until a ring, or for ``seconds``, or the safety poll; True if it rang."""
@@ -77,7 +83,10 @@ class Bell:
         return bool(ready)
 
     def close(self) -> None:
-        for descriptor in (self._descriptor, self._inner_read, self._inner_write):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._descriptor = None
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for descriptor in (self._descriptor, self._inner_read, self._inner_write):
+                if descriptor is not None:
+                    os.close(descriptor)

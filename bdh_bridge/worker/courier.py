@@ -19,6 +19,9 @@ from bdh_otel.database import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
+#: Seconds after which a backlog is left for a moment, to see what else there is.
+SLICE = 5.0
+
 
 class Courier:
     """``settings`` is asked before every write, so that a new token counts at once."""
@@ -42,13 +45,17 @@ class Courier:
         """Monotonic time at which the attempt under way began."""
 
     def run(self, stop: threading.Event) -> float | None:
-        """Deliver what is due. Returns the seconds until something else is; None: nothing waits.
+        """Deliver what is due, for :data:`SLICE` seconds or so. Returns the seconds until there is
+        something to do again, 0.0 if there still is; None: nothing waits.
 
         Raises: a :class:`~bdh_otel.database.StoreError`.
         """
         for transition in [*self._upkeep.recover(), *self._upkeep.close_windows()]:
             self._trace.record(transition)
+        began = time.monotonic()
         while not stop.is_set():
+            if time.monotonic() - began > SLICE:
+                return 0.0
             settings = self._settings()
             write = self._queue.next_write(settings.api_url)
             if write is None:

@@ -32,6 +32,8 @@ HEALTH_TIMEOUT = 2.0
 #: Most bytes of an answer that are read.
 MAX_ANSWER = 4 * 1024 * 1024
 _KEY_HEADER = "Idempotency-Key"
+#: Our own mistakes: no such request can be made.
+_NOT_SENDABLE = (httpx.LocalProtocolError, httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,9 @@ def _classify(error: Exception, progress: _Progress) -> Result:
     """What became of a request that got no whole answer."""
     detail = str(error) or type(error).__name__
     timed_out = progress.expired or isinstance(error, httpx.TimeoutException)
+    if isinstance(error, _NOT_SENDABLE) and not progress.sent:
+        # It never becomes better, and must not hold up its lane for a week.
+        return Result(State.FAILED, "not_sendable", detail)
     if not progress.started:
         return Result(State.PENDING, _before_sending(error, timed_out), detail)
     if not progress.sent:

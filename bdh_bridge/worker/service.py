@@ -151,7 +151,7 @@ class Worker:
             except StoreError as error:  # not ours, too open, or too new: nothing to do but say so
                 log.error("[bdh-bridge] %s", error)
                 return "the outbox can't be used"
-            if self._once:
+            if self._once and pause != 0.0:
                 return "all that can be done now is done"
             now = time.monotonic()
             if busy or self._duties.unfinished:

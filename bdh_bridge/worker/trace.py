@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
-from bdh_bridge import __version__
 from bdh_bridge.outbox.states import State, Write
 from bdh_bridge.outbox.transitions import Transition
 from bdh_bridge.settings import Loaded
+from bdh_bridge.telemetry import describe_process
 from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.tracer import Tracer
+
+log = logging.getLogger(__name__)
 
 #: A delivery later than this starts a trace of its own, linked to the turn's: few backends and
 #: no reader expect a trace to grow for hours.
@@ -30,6 +33,12 @@ class DeliveryTrace:
     def record(self, transition: Transition, started_ns: int | None = None) -> None:
         """One span for one change of state. A retry that met the same trouble as the one before
         is no change: a server that is down for a week leaves one span, not ten thousand."""
+        try:
+            self._record(transition, started_ns)
+        except Exception:  # whatever is wrong with the telemetry, the writes go on
+            log.exception("[bdh-bridge] a delivery could not be recorded as a span")
+
+    def _record(self, transition: Transition, started_ns: int | None) -> None:
         after = transition.after
         if transition.repeats:
             return
@@ -94,7 +103,7 @@ def record_all(loaded: Loaded, transitions: Sequence[Transition]) -> None:
         return
     settings = loaded.settings
     tracer = Tracer(
-        loaded.paths.spans, {"service.version": __version__}, content=settings.otel_content
+        loaded.paths.spans, describe_process(loaded, "command"), content=settings.otel_content
     )
     trace = DeliveryTrace(tracer)
     for transition in transitions:

@@ -126,3 +126,4 @@ def make_home(tmp_path, monkeypatch) -> Iterator[Callable[..., Home]]:
     for home in homes:
         home.end_worker()
         home.outbox.close()
+        assert "Traceback" not in home.log()

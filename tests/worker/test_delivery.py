@@ -274,3 +274,10 @@ def test_health_without_keys_or_without_health_is_fine(graph):
     assert down.unreachable
     assert down.problem is not None
     assert down.problem.error_type == "refused"
+
+
+@pytest.mark.parametrize("traceparent", ["00-a\r\nX-Evil: 1", "00-\u00e4\u4e2d", "\x00"])
+def test_what_can_never_be_sent_fails_and_does_not_hold_up_its_lane(graph, write, traceparent):
+    result = deliver(graph.url, replace(write, traceparent=traceparent))
+    assert (result.state, result.error_type) == (State.FAILED, "not_sendable")
+    assert graph.requests == []

@@ -42,6 +42,21 @@ def test_rings_are_remembered_until_heard_and_never_block(tmp_path):
     assert not ring(path)
 
 
+def test_a_closed_bell_writes_to_nobody(tmp_path):
+    listener = Bell(tmp_path / "bell")
+    inner = listener._inner_write
+    listener.close()
+    listener.close()
+    read, write = os.pipe()
+    os.dup2(write, inner)  # the number belongs to somebody else by now
+    listener.ring()
+    os.set_blocking(read, False)
+    with pytest.raises(BlockingIOError):
+        os.read(read, 1)
+    for descriptor in {read, write, inner}:
+        os.close(descriptor)
+
+
 @pytest.mark.parametrize("kind", ["file", "link", "folder missing"])
 def test_without_a_fifo_it_is_a_slow_clock(tmp_path, kind):
     path = tmp_path / "bell"
