@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from bdh_bridge import __version__
 from bdh_bridge.gates.blacklist import Blacklist, resolve_blacklist
 from bdh_bridge.gates.view import AnswerView, TurnView
 from bdh_bridge.graph.client import GraphClient
@@ -22,6 +21,7 @@ from bdh_bridge.outbox.store import Outbox
 from bdh_bridge.read_path import ReadPath
 from bdh_bridge.retrieval import Retriever
 from bdh_bridge.state import SharedState
+from bdh_bridge.telemetry import describe_process
 from bdh_bridge.text import flatten, without_context_blocks
 from bdh_bridge.tools import Tools
 from bdh_bridge.transcripts import Transcripts
@@ -61,7 +61,7 @@ class Bridge:
         self.settings = settings
         self.tracer = Tracer(
             paths.spans,
-            {"service.version": __version__, **(resource or {})},
+            {**describe_process(loaded, "agent"), **(resource or {})},
             content=settings.otel_content,
             max_rows=settings.otel_store_max_rows,
             max_bytes=settings.otel_store_max_bytes,

@@ -26,6 +26,11 @@ class BridgePaths:
         return self.directory / "spans.sqlite3"
 
     @property
+    def metrics(self) -> Path:
+        """Totals that the worker keeps for its reports."""
+        return self.directory / "metrics.sqlite3"
+
+    @property
     def outbox(self) -> Path:
         return self.directory / "outbox.sqlite3"
 

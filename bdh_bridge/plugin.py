@@ -84,16 +84,11 @@ def _register(ctx: Any, who: str) -> Bridge:
 
 
 def telemetry_targets(loaded: Loaded) -> str:
-    """Where spans go: always the local store, and the OTLP endpoint if there is one."""
-    settings = loaded.settings
-    endpoint = settings.otel_traces_endpoint or settings.otel_endpoint
-    if not endpoint or settings.otel_sdk_disabled:
-        return str(loaded.paths.spans)
-    from urllib.parse import urlsplit
+    """Where spans go: always the local store, and the OTLP endpoints if there are any."""
+    from bdh_otel.endpoints import disabled, endpoints
 
-    parts = urlsplit(endpoint)
-    port = f":{parts.port}" if parts.port else ""
-    return f"{loaded.paths.spans} + {parts.scheme}://{parts.hostname}{port}"
+    targets = [] if disabled(loaded.environment) else endpoints(loaded.environment)
+    return " + ".join([str(loaded.paths.spans), *(target.shown for target in targets)])
 
 
 def _register_command(ctx: Any) -> None:
@@ -157,9 +152,10 @@ def _hermes_home() -> Path | None:
 
 
 def _resource(ctx: Any) -> dict[str, str]:
-    resource = {"hermes.profile": str(getattr(ctx, "profile_name", "") or "default")}
+    profile = getattr(ctx, "profile_name", "")
+    resource = {"bdh.hermes.profile": str(profile)} if profile else {}
     with contextlib.suppress(metadata.PackageNotFoundError):
-        resource["hermes.version"] = metadata.version("hermes-agent")
+        resource["bdh.hermes.version"] = metadata.version("hermes-agent")
     return resource
 
 

@@ -255,6 +255,11 @@ class Settings(BaseSettings):
     otel_traces_endpoint: str = _env(
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "", "The same for traces alone: the full URL"
     )
+    otel_endpoints: str = _env(
+        "BDH_OTEL_ENDPOINTS",
+        "",
+        "Further OTLP endpoints, separated by blanks: `http://…`, `https://…`, `grpc://…`, `grpcs://…`, each with a name before it (`name=http://…`) if it needs settings of its own, such as `BDH_OTEL_ENDPOINT_NAME_HEADERS`",
+    )
     otel_sdk_disabled: bool = _env(
         "OTEL_SDK_DISABLED", False, "Stops the export; the local store goes on"
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from bdh_bridge import __version__
 from bdh_otel import attributes as attr
 from bdh_otel import names
 
 if TYPE_CHECKING:
     from bdh_bridge.gates.decision import Decision
+    from bdh_bridge.settings import Loaded
     from bdh_otel.tracer import LocalSpan, Tracer
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,16 @@ def record_decision(tracer: Tracer, parent: LocalSpan | None, decision: Decision
     if decision.rule:
         span.set_attribute(attr.GATE_RULE, decision.rule)
     span.end()
+
+
+def describe_process(loaded: Loaded, role: Literal["agent", "worker", "command"]) -> dict[str, str]:
+    """Resource attributes of a process of the bridge."""
+    home = loaded.paths.hermes_home
+    return {
+        "service.version": __version__,
+        "bdh.role": role,
+        "bdh.hermes.profile": home.name if home.parent.name == "profiles" else "default",
+    }
 
 
 def server_attributes(url: str) -> dict[str, str | int]:

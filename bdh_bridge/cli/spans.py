@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from bdh_bridge.cli import CommandError, Commands, settings_of
+from bdh_bridge.cli import CommandError, Commands, settings_of, spans_out
 
 if TYPE_CHECKING:
     from bdh_otel.reader import SpanReader, StoredSpan
@@ -40,8 +40,7 @@ def add(commands: Commands) -> None:
     trace.add_argument("--json", action="store_true", help="one JSON object a span and line")
     trace.set_defaults(command=_trace)
 
-    push = actions.add_parser("push", help="send waiting spans to the OTLP endpoint now")
-    push.set_defaults(command=_push)
+    spans_out.add(actions)
 
 
 def _tail(args: argparse.Namespace) -> int:
@@ -164,42 +163,6 @@ def _trace(args: argparse.Namespace) -> int:
         raise CommandError(f"no spans yet: {reader.path} appears with the first turn") from error
     except StoreError as error:
         raise CommandError(str(error)) from error
-    return 0
-
-
-def _push(args: argparse.Namespace) -> int:
-    from bdh_otel.endpoints import capture_content
-    from bdh_otel.export import Exporter
-
-    loaded = settings_of(args)
-    exporter = Exporter(
-        loaded.paths.spans,
-        loaded.environment,
-        export_content=loaded.settings.otel_export_content and capture_content(loaded.environment),
-    )
-    if loaded.settings.otel_sdk_disabled:
-        raise CommandError("OTEL_SDK_DISABLED is set: nothing is exported")
-    if not exporter.enabled:
-        raise CommandError(
-            "no endpoint: set OTEL_EXPORTER_OTLP_ENDPOINT, e.g. http://localhost:4318"
-        )
-    sent = failed = 0
-    try:
-        while True:
-            result = exporter.run_once(time.monotonic() + 15.0, force=True)
-            sent, failed = sent + result.sent, failed + result.failed
-            if result.busy:
-                raise CommandError("another process is sending these spans at this moment")
-            if not result.waiting or result.retry_at is not None:
-                break
-            print(f"{sent:,} spans sent, {result.waiting:,} to go", flush=True)
-    finally:
-        exporter.close()
-    targets = ", ".join(endpoint.shown for endpoint in exporter.endpoints)
-    print(f"{sent:,} spans sent to {targets}" + (f", {failed:,} refused" if failed else ""))
-    if result.waiting:
-        _say(f"{result.waiting:,} spans wait; they are sent when the endpoint accepts them.")
-        return 1
     return 0
 
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bdh_bridge.outbox.store import Outbox
-from bdh_bridge.settings import Loaded
+from bdh_bridge.settings import Loaded, Settings
 from bdh_bridge.worker import bell
 from bdh_bridge.worker.environment import minimal_environment
 from bdh_bridge.worker.lock import is_held
@@ -119,7 +119,7 @@ def _start_thread(loaded: Loaded) -> Launch:
 def _has_work(loaded: Loaded) -> bool:
     """Whether a worker would find something; "yes" where that can't be told quickly."""
     settings = loaded.settings
-    if not settings.otel_sdk_disabled and (settings.otel_endpoint or settings.otel_traces_endpoint):
+    if settings.worker == "process" and _exports(settings):
         return True
     if sessions_wait(loaded):
         return True
@@ -132,6 +132,13 @@ def _has_work(loaded: Loaded) -> bool:
         return outbox.has_work(settings.api_url)
     except Exception:
         return True
+
+
+def _exports(settings: Settings) -> bool:
+    """Whether spans are to be sent somewhere, which is the business of a worker process."""
+    return not settings.otel_sdk_disabled and bool(
+        settings.otel_endpoint or settings.otel_traces_endpoint or settings.otel_endpoints
+    )
 
 
 def _warn_once(loaded: Loaded, detail: str) -> None:

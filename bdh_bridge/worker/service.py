@@ -17,6 +17,7 @@ from bdh_bridge.outbox.queue import Queue
 from bdh_bridge.outbox.store import Outbox
 from bdh_bridge.outbox.upkeep import Upkeep
 from bdh_bridge.settings import Loaded, Settings, load
+from bdh_bridge.telemetry import describe_process
 from bdh_bridge.worker.bell import Bell
 from bdh_bridge.worker.clock import ClockGuard
 from bdh_bridge.worker.code import CodeStamp
@@ -78,7 +79,7 @@ class Worker:
         )
         self._tracer = Tracer(
             paths.spans,
-            {"service.version": __version__},
+            describe_process(loaded, "worker"),
             content=settings.otel_content,
             max_rows=settings.otel_store_max_rows,
             max_bytes=settings.otel_store_max_bytes,
@@ -92,7 +93,7 @@ class Worker:
         self._bell = Bell(bell_path(loaded))
         self._duties = Duties(
             [
-                *duties_of(loaded, self._upkeep),
+                *duties_of(loaded, self._upkeep, self._tracer, export=mode != "thread"),
                 *synthesis_duties(loaded, self._outbox, self._tracer, self._bell.ring),
             ]
         )

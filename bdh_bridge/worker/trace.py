@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
-from bdh_bridge import __version__
 from bdh_bridge.outbox.states import State, Write
 from bdh_bridge.outbox.transitions import Transition
 from bdh_bridge.settings import Loaded
+from bdh_bridge.telemetry import describe_process
 from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.tracer import Tracer
@@ -103,7 +103,7 @@ def record_all(loaded: Loaded, transitions: Sequence[Transition]) -> None:
         return
     settings = loaded.settings
     tracer = Tracer(
-        loaded.paths.spans, {"service.version": __version__}, content=settings.otel_content
+        loaded.paths.spans, describe_process(loaded, "command"), content=settings.otel_content
     )
     trace = DeliveryTrace(tracer)
     for transition in transitions:

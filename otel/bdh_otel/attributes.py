@@ -356,6 +356,15 @@ BREAKER_FAILURES = _declare("bdh.breaker.failures", "int", "Failures in a row")
 WORKER_DUTY = _declare("bdh.worker.duty", "string", "Duty that the worker did")
 WORKER_ITEMS = _declare("bdh.worker.items", "int", "Rows that the duty handled")
 
+# Metrics alone
+TOKEN_TYPE = _declare("gen_ai.token.type", "string", "`input` or `output`")
+OUTBOX_STATE = _declare(
+    "bdh.outbox.state", "string", "State of writes in the outbox; `spooled`: still in a spool file"
+)
+EXPORT_ENDPOINT = _declare(
+    "bdh.export.endpoint", "string", "Backend: the operator's name for it, or host and port"
+)
+
 # Events of a span
 EXCEPTION_TYPE = _declare("exception.type", "string", "Class of the exception")
 EXCEPTION_MESSAGE = _declare("exception.message", "string", "Its message", "local")

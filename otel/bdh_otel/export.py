@@ -10,12 +10,13 @@ import contextlib
 import fcntl
 import logging
 import os
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from bdh_otel.crew import Crew
 from bdh_otel.endpoints import disabled, endpoints, resource_attributes
 from bdh_otel.lane import FIRST_BACKOFF, Lane, described
 from bdh_otel.sampler import Sampler
@@ -58,7 +59,7 @@ class Exporter:
         self._environment = environment
         self._content = export_content
         self._lanes: list[Lane] | None = None
-        self._threads: dict[str, threading.Thread] = {}
+        self._crew = Crew("bdh-export")
         self._lock: int | None = None
 
     @property
@@ -88,11 +89,9 @@ class Exporter:
 
     def close(self, patience: float = 1.0) -> None:
         """End; a request in flight gets ``patience`` seconds, then it goes down with us."""
-        limit = time.monotonic() + patience
-        for thread in self._threads.values():
-            thread.join(max(0.0, limit - time.monotonic()))
+        self._crew.wait(time.monotonic() + patience)
         for lane in self._lanes or ():
-            if not self._busy(lane):
+            if not self._crew.busy(lane.endpoint.key):
                 lane.close()
         self._release_when_idle()
 
@@ -102,34 +101,16 @@ class Exporter:
             lanes[0].run(deadline, force=force)
         else:
             for lane in lanes:
-                self._start(lane, deadline, force)
-            for lane in lanes:
-                self._threads[lane.endpoint.key].join(max(0.0, deadline - time.monotonic()))
+                self._crew.start(lane.endpoint.key, partial(lane.run, deadline, force=force))
+            self._crew.wait(deadline)
         done = [lane.progress() for lane in lanes]
         return ExportResult(
             sum(one.sent for one in done),
             sum(one.failed for one in done),
             sum(one.waiting for one in done),
             min((one.retry_at for one in done if one.retry_at is not None), default=None),
-            unfinished=sum(self._busy(lane) for lane in lanes),
+            unfinished=sum(self._crew.busy(lane.endpoint.key) for lane in lanes),
         )
-
-    def _start(self, lane: Lane, deadline: float, force: bool) -> None:
-        if self._busy(lane):
-            return
-        thread = threading.Thread(
-            target=lane.run,
-            args=(deadline,),
-            kwargs={"force": force},
-            name="bdh-export",
-            daemon=True,
-        )
-        self._threads[lane.endpoint.key] = thread
-        thread.start()
-
-    def _busy(self, lane: Lane) -> bool:
-        thread = self._threads.get(lane.endpoint.key)
-        return thread is not None and thread.is_alive()
 
     def _made(self) -> list[Lane]:
         from bdh_otel.otlp import Encoder
@@ -155,7 +136,7 @@ class Exporter:
         return True
 
     def _release_when_idle(self) -> None:
-        if self._lock is None or any(self._busy(lane) for lane in self._lanes or ()):
+        if self._lock is None or self._crew.busy():
             return
         handle, self._lock = self._lock, None
         with contextlib.suppress(OSError):

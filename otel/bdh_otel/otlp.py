@@ -37,7 +37,7 @@ class Origin:
 
 
 class Encoder:
-    """Turns spans into the bytes of an ``ExportTraceServiceRequest``.
+    """Turns spans into requests of the OTLP protocol.
 
     ``content`` lets people's text pass; ``extra`` are the operator's own resource attributes
     (``OTEL_RESOURCE_ATTRIBUTES``), which win.
@@ -50,11 +50,16 @@ class Encoder:
         self._extra = dict(extra or {})
 
     def encode(self, spans: Sequence[StoredSpan], origins: Mapping[int, Origin]) -> bytes:
-        """``origins`` by :attr:`StoredSpan.resource`. Raises nothing for what a store can hold."""
+        """:meth:`request` as bytes."""
+        return bytes(self.request(spans, origins).SerializeToString())
+
+    def request(self, spans: Sequence[StoredSpan], origins: Mapping[int, Origin]) -> Any:
+        """An ``ExportTraceServiceRequest``; ``origins`` by :attr:`StoredSpan.resource`. Raises
+        nothing for what a store can hold."""
         known = {number: self._origin(origin) for number, origin in origins.items()}
         unknown = self._origin(Origin({}, ""))
         sdk_spans = [self._span(span, *known.get(span.resource, unknown)) for span in spans]
-        return bytes(encode_spans(sdk_spans).SerializeToString())
+        return encode_spans(sdk_spans)
 
     def _origin(self, origin: Origin) -> tuple[Resource, InstrumentationScope]:
         own = {key: value for key, value in origin.attributes.items() if key in attr.RESOURCE}

@@ -11,14 +11,16 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bdh_otel import database, names
 from bdh_otel.store import SCHEMA
+
+T = TypeVar("T")
 
 ERROR = 2
 """``StatusCode.ERROR`` as a number."""
@@ -208,6 +210,11 @@ class SpanReader:
         """The answer to a question of the caller's own in SQL; nothing can be changed this way."""
         with self._open() as connection:
             return connection.execute(sql, values).fetchall()
+
+    def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        """The answer to a question that needs a connection, which is for reading only."""
+        with self._open() as connection:
+            return question(connection)
 
     def last_seq(self) -> int:
         """The highest sequence number given so far; 0 in an empty store."""

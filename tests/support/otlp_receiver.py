@@ -11,6 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -22,6 +26,7 @@ class Receiver:
 
     An answer is (status, headers, body) over HTTP and a ``grpc.StatusCode`` over gRPC.
     ``refuse`` is asked for each request first: True means 400 or INVALID_ARGUMENT.
+    Metrics are taken beside that, with answers of their own.
     """
 
     def __init__(self) -> None:
@@ -31,6 +36,25 @@ class Receiver:
         """Bodies of all requests, accepted or not, as bytes after decompression."""
         self.headers: list[dict[str, str]] = []
         self.accepted: list[ExportTraceServiceRequest] = []
+        self.metric_answers: list[Any] = []
+        self.raw_metrics: list[bytes] = []
+        self.accepted_metrics: list[ExportMetricsServiceRequest] = []
+
+    def take_metrics(self, body: bytes) -> Any:
+        self.raw_metrics.append(body)
+        answer = self.metric_answers.pop(0) if self.metric_answers else None
+        if answer is None:
+            self.accepted_metrics.append(ExportMetricsServiceRequest.FromString(body))
+        return answer
+
+    def metrics(self, index: int = -1) -> dict[str, Any]:
+        """The metrics of one accepted report, by name."""
+        return {
+            metric.name: metric
+            for resource in self.accepted_metrics[index].resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
 
     def take(self, body: bytes, headers: dict[str, str]) -> Any:
         self.raw.append(body)
@@ -71,7 +95,10 @@ class HttpReceiver(Receiver):
                 if encoding:
                     body = gzip.decompress(body) if encoding == "gzip" else zlib.decompress(body)
                 headers = {key.lower(): value for key, value in self.headers.items()}
-                answer = receiver.take(body, {**headers, ":path": self.path})
+                if self.path.endswith("/v1/metrics"):
+                    answer = receiver.take_metrics(body)
+                else:
+                    answer = receiver.take(body, {**headers, ":path": self.path})
                 if answer == "refuse":
                     answer = (400, {}, b"")
                 status, extra, content = answer or (200, {}, b"")
@@ -110,12 +137,21 @@ class GrpcReceiver(Receiver):
                 context.abort(answer, "private words")
             return bytes(ExportTraceServiceResponse().SerializeToString())
 
-        service = "opentelemetry.proto.collector.trace.v1.TraceService"
-        handler = grpc.method_handlers_generic_handler(
-            service, {"Export": grpc.unary_unary_rpc_method_handler(export)}
-        )
+        def export_metrics(body: bytes, context: Any) -> bytes:
+            answer = self.take_metrics(body)
+            if answer is not None:
+                context.abort(answer, "private words")
+            return bytes(ExportMetricsServiceResponse().SerializeToString())
+
         self._server = grpc.server(futures.ThreadPoolExecutor(2))
-        self._server.add_generic_rpc_handlers((handler,))
+        for service, method in (
+            ("opentelemetry.proto.collector.trace.v1.TraceService", export),
+            ("opentelemetry.proto.collector.metrics.v1.MetricsService", export_metrics),
+        ):
+            handler = grpc.method_handlers_generic_handler(
+                service, {"Export": grpc.unary_unary_rpc_method_handler(method)}
+            )
+            self._server.add_generic_rpc_handlers((handler,))
         self.port = self._server.add_insecure_port("127.0.0.1:0")
         self.url = f"http://127.0.0.1:{self.port}"
         self._server.start()

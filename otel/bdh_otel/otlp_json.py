@@ -1,0 +1,54 @@
+"""Stored spans as lines of OTLP JSON, which the Collector's ``otlpjsonfile`` receiver reads.
+
+One line is one ``TracesData`` object. The encoding is that of the OTLP specification: like
+protobuf's JSON, but with ids in hex and enums as numbers.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from bdh_otel.lane import origins
+from bdh_otel.otlp import Encoder
+from bdh_otel.reader import SpanReader, StoredSpan
+
+#: Spans of one line.
+BATCH = 256
+_IDS = ("traceId", "spanId", "parentSpanId")
+
+
+def lines(reader: SpanReader, encoder: Encoder, *, since_ns: int = 0) -> Iterator[tuple[int, str]]:
+    """The ended spans that started at ``since_ns`` or later, as (spans of the line, the line),
+    in the order of their storing. Raises what :class:`SpanReader` raises."""
+    seq, last = 0, reader.last_seq()
+    while seq < last:
+        spans = reader.after(seq, limit=BATCH, ended=True)
+        if not spans:
+            return
+        seq = spans[-1].seq
+        wanted = [span for span in spans if span.start_ns >= since_ns]
+        if wanted:
+            yield len(wanted), reader.ask(lambda connection: _line(connection, encoder, wanted))  # noqa: B023
+
+
+def _line(connection: sqlite3.Connection, encoder: Encoder, spans: list[StoredSpan]) -> str:
+    request = encoder.request(spans, origins(connection, spans))
+    data = MessageToDict(request, use_integers_for_enums=True)
+    _ids_in_hex(data)
+    return json.dumps(data, separators=(",", ":"))
+
+
+def _ids_in_hex(data: dict[str, Any]) -> None:
+    for resource in data.get("resourceSpans", ()):
+        for scope in resource.get("scopeSpans", ()):
+            for span in scope.get("spans", ()):
+                for holder in (span, *span.get("links", ())):
+                    for name in _IDS:
+                        if name in holder:
+                            holder[name] = base64.b64decode(holder[name]).hex()
