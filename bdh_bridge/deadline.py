@@ -78,10 +78,14 @@ class BoundedCalls:
         self._name = name
         self._slots = threading.BoundedSemaphore(limit)
 
-    def start(self, function: Callable[[], T]) -> Call[T]:
-        """Raises: DeadlineExceededError if ``limit`` earlier calls are still unfinished."""
-        if not self._slots.acquire(blocking=False):
-            raise DeadlineExceededError("too many earlier calls are still hanging")
+    def start(self, function: Callable[[], T], deadline: Deadline | None = None) -> Call[T]:
+        """Start once there is room; without ``deadline``, at once or not at all.
+
+        Raises: DeadlineExceededError if ``limit`` earlier calls are unfinished for too long.
+        """
+        wait = deadline.remaining if deadline else 0.0
+        if not self._slots.acquire(timeout=wait):
+            raise DeadlineExceededError("too many earlier calls are unfinished")
         try:
             return Call(function, self._slots.release, self._name)
         except BaseException:
@@ -90,4 +94,4 @@ class BoundedCalls:
 
     def run(self, function: Callable[[], T], deadline: Deadline) -> T:
         """Start and wait in one go."""
-        return self.start(function).result(deadline)
+        return self.start(function, deadline).result(deadline)

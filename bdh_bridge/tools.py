@@ -29,7 +29,7 @@ from bdh_bridge.graph.models import QueryResult
 from bdh_bridge.read_path import MAX_QUERY_BYTES
 from bdh_bridge.retrieval import record_scores
 from bdh_bridge.telemetry import record_decision, server_attributes
-from bdh_bridge.text import bounded
+from bdh_bridge.text import bounded, defused, one_line
 from bdh_otel import attributes as attr
 from bdh_otel import names
 
@@ -44,7 +44,11 @@ QUERY_TIMEOUT, STATS_TIMEOUT = 30.0, 5.0
 #: A second attempt is made only where the first certainly did not arrive.
 QUERY_ATTEMPTS, RETRY_PAUSE = 2, 0.5
 MAX_NOTES = 10
-MAX_RESPONSE_CHARS = 8_000
+#: Characters. A model's context is dear, and what fills it is the server's choice.
+MAX_RESPONSE_CHARS, MAX_TITLE_CHARS, MAX_EXCERPT_CHARS = 8_000, 300, 1_000
+MAX_CONCEPTS = 50
+#: Figures of ``bdh_stats``, and characters of JSON of each of them.
+MAX_STATS, MAX_STAT_CHARS = 50, 2_000
 
 QUERY_SCHEMA: dict[str, Any] = {
     "name": "bdh_query",
@@ -206,7 +210,7 @@ class Tools:
             )
         except GraphError as error:
             raise _failure(error) from error
-        return dict(stats)
+        return _small_part(stats)
 
     def _ask(self, query: str, vault: str | None, learn: bool, parent: LocalSpan) -> QueryResult:
         name = self._graph.vault_id if vault is None else vault
@@ -301,18 +305,25 @@ def _failure(error: GraphError) -> ToolFailure:
 
 def _error(failure: ToolFailure) -> dict[str, Any]:
     advice = _ADVICE.get(failure.code, _ADVICE["internal"])
-    return {"error": failure.code, "detail": str(failure)[:300], "advice": advice, **failure.extra}
+    detail = one_line(str(failure), 300)
+    return {"error": failure.code, "detail": detail, "advice": advice, **failure.extra}
 
 
 def _answer(result: QueryResult, learned: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "notes": [
-            {"id": note.id, "title": note.title, "score": round(note.score, 4)}
-            | ({"excerpt": note.excerpt} if note.excerpt else {})
+            {
+                "id": one_line(note.id, MAX_TITLE_CHARS),
+                "title": one_line(note.title, MAX_TITLE_CHARS),
+                "score": round(note.score, 4),
+            }
+            | ({"excerpt": defused(note.excerpt, MAX_EXCERPT_CHARS)} if note.excerpt else {})
             for note in result.notes[:MAX_NOTES]
         ],
-        "response": result.response[:MAX_RESPONSE_CHARS],
-        "new_concepts": list(result.new_concepts),
+        "response": defused(result.response, MAX_RESPONSE_CHARS),
+        "new_concepts": [
+            one_line(title, MAX_TITLE_CHARS) for title in result.new_concepts[:MAX_CONCEPTS]
+        ],
         "hebbian_updates": result.hebbian_updates,
         "neurons": result.neurons,
         "synapses": result.synapses,
@@ -330,5 +341,15 @@ def _answer(result: QueryResult, learned: bool) -> dict[str, Any]:
     return answer
 
 
+def _small_part(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures that are of a size fit for a model's context."""
+    small = {}
+    for name, value in list(stats.items())[:MAX_STATS]:
+        if len(name) <= MAX_TITLE_CHARS and len(_dump(value)) <= MAX_STAT_CHARS:
+            small[name] = value
+    return small
+
+
 def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    """JSON that every encoder takes: a peer's JSON may carry half surrogates."""
+    return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace").decode()

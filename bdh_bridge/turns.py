@@ -91,6 +91,9 @@ class Turns:
         with self._lock:
             for old in self._superseded_by(turn):
                 dropped.append((self._live.pop(old.turn_id), "superseded"))
+            namesake = self._live.pop(turn.turn_id, None)
+            if namesake is not None and namesake is not turn:
+                dropped.append((namesake, "superseded"))
             while self._live:
                 oldest = next(iter(self._live.values()))
                 expired = now - oldest.created > MAX_AGE_SECONDS
@@ -116,7 +119,15 @@ class Turns:
     def of_task(self, session_id: str, task_id: str) -> Turn | None:
         """For the hooks that get no turn id: the newest turn of this session and task."""
         with self._lock:
-            return self._newest(session_id, task_id) or self._newest(session_id, "")
+            if task_id and (turn := self._newest(session_id, task_id)):
+                return turn
+            # Compaction gives a session a new id in mid-turn; the task's id stays.
+            same_task = [
+                turn for turn in self._live.values() if task_id and turn.task_id == task_id
+            ]
+            if len(same_task) == 1:
+                return same_task[0]
+            return self._newest(session_id, "")
 
     def remove(self, turn: Turn, *, grace: bool = False) -> bool:
         """Forget a turn that ended. ``grace`` keeps it findable by its id for a while.
@@ -124,7 +135,9 @@ class Turns:
         Returns whether it was live.
         """
         with self._lock:
-            live = self._live.pop(turn.turn_id, None) is turn
+            live = self._live.get(turn.turn_id) is turn
+            if live:
+                del self._live[turn.turn_id]
             if grace and live:
                 self._grace[turn.turn_id] = (self._clock(), turn)
                 while len(self._grace) > MAX_GRACE:
@@ -134,6 +147,8 @@ class Turns:
             return live
 
     def _newest(self, session_id: str, task_id: str) -> Turn | None:
+        if not session_id:  # nobody's turn is not anybody's
+            return None
         for turn in reversed(self._live.values()):
             if (
                 turn.session_id == session_id

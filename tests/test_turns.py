@@ -61,6 +61,29 @@ def test_a_turn_is_found_by_its_id_and_by_session_only_where_no_id_is_given(
     assert registry.turns.get("unknown", "s") is None, "another turn's state is never handed out"
 
 
+def test_without_any_id_nobody_is_handed_somebodys_turn(registry: Registry) -> None:
+    registry.add("t1", session="")
+    assert registry.turns.get("", "") is None
+    assert registry.turns.of_task("", "") is None
+
+
+def test_a_turn_id_that_comes_again_closes_the_turn_that_had_it(registry: Registry) -> None:
+    first, second = registry.add("t1", session="a"), registry.add("t1", session="b")
+    assert registry.dropped == [("t1", "superseded")]
+    assert not registry.turns.remove(first)
+    assert registry.turns.get("t1") is second, "the end of the first is not the second's"
+
+
+def test_a_task_tells_the_turn_after_its_session_got_a_new_id(registry: Registry) -> None:
+    turn = registry.add("t1", session="a")
+    registry.add("t2", session="b")
+    assert registry.turns.of_task("a-compacted", "task-t1") is turn
+    assert registry.turns.of_task("unknown", "unknown") is None
+    for session in "cd":
+        registry.add(f"same-{session}", session=session).task_id = "default"
+    assert registry.turns.of_task("unknown", "default") is None, "two may be meant"
+
+
 def test_the_next_turn_of_a_session_ends_the_one_before(registry: Registry) -> None:
     registry.add("t1")
     registry.add("t2")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bdh_bridge.deadline import BoundedCalls, Deadline, DeadlineExceededError
 from bdh_bridge.graph.models import QueryResult, parse_query
+from bdh_bridge.text import one_line
 
 if TYPE_CHECKING:
     import httpx
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: No answer of the graph is near this size; more is a wrong server or a hostile one.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_GRAPH_BYTES = 64 * 1024 * 1024
+#: Names of vaults that an error passes on.
+MAX_VAULTS = 50
 
 
 class GraphError(Exception):
@@ -187,7 +190,8 @@ class GraphClient:
     ) -> Mapping[str, Any]:
         import httpx
 
-        headers = {"Accept": "application/json"}
+        # Not compressed: it mostly crosses loopback, and a few kilobytes can unpack to gigabytes.
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if payload is not None:
             headers["Content-Type"] = "application/json"
         if traceparent:
@@ -204,14 +208,26 @@ class GraphClient:
                 headers=headers,
                 timeout=httpx.Timeout(left, connect=min(left, 2.0)),
             ) as response:
+                encoding = response.headers.get("content-encoding", "identity")
+                if encoding.strip().lower() != "identity":
+                    raise GraphAnswerError(
+                        "the answer is compressed, which was not asked for",
+                        status=response.status_code,
+                    )
                 chunks, size = [], 0
-                for chunk in response.iter_bytes():
+                for chunk in response.iter_raw():
                     deadline.check()
                     size += len(chunk)
                     if size > max_bytes:
                         raise GraphAnswerError(f"the answer is over {max_bytes} bytes")
                     chunks.append(chunk)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
+        except (
+            httpx.ConnectError,
+            httpx.ConnectTimeout,
+            httpx.UnsupportedProtocol,
+            httpx.InvalidURL,
+            UnicodeError,  # a host name that can be no name
+        ) as error:
             raise GraphUnreachableError(_describe(error)) from error
         except httpx.TimeoutException as error:
             raise GraphTimeoutError("no answer in time") from error
@@ -255,17 +271,18 @@ def encode(payload: Mapping[str, Any]) -> bytes:
 
 def _checked(status: int, body: bytes) -> Mapping[str, Any]:
     try:
-        parsed = json.loads(body)
+        parsed = json.loads(body, parse_constant=lambda _: None)  # NaN and Infinity are no JSON
     except (ValueError, RecursionError):
         parsed = None
     message = ""
     if isinstance(parsed, Mapping) and isinstance(parsed.get("error"), str):
-        message = parsed["error"][:300]
+        message = one_line(parsed["error"], 300)
     if status in (401, 403):
         raise GraphUnauthorizedError(message or "the token is missing or wrong", status=status)
     if status == 400 and isinstance(parsed, Mapping) and "available_vaults" in parsed:
         available = parsed["available_vaults"]
-        names = tuple(str(name) for name in available) if isinstance(available, list) else ()
+        listed = available[:MAX_VAULTS] if isinstance(available, list) else []
+        names = tuple(one_line(str(name), 128) for name in listed)
         raise GraphVaultError(message or "unknown vault", names)
     if status != 200:
         raise GraphStatusError(message or f"HTTP {status}", status=status)
@@ -275,4 +292,4 @@ def _checked(status: int, body: bytes) -> Mapping[str, Any]:
 
 
 def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
+    return one_line(f"{type(error).__name__}: {error}", 300)

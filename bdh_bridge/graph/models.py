@@ -11,6 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+#: Items of one list that are looked at; a graph gives some dozens.
+MAX_ITEMS = 1_000
+MAX_COUNT = 2**53
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -152,16 +156,21 @@ def number(value: Any) -> float:
     """A finite float, or 0.0 for anything else (a bool is not a number here)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
-    return float(value) if math.isfinite(value) else 0.0
+    try:
+        return float(value) if math.isfinite(value) else 0.0
+    except OverflowError:  # JSON's integers have no end
+        return 0.0
 
 
 def _count(value: Any) -> int:
     """A count that arrives as a number or, in this API, sometimes as the counted list."""
-    return len(value) if isinstance(value, list) else int(number(value))
+    if isinstance(value, list):
+        return len(value)
+    return int(max(0.0, min(number(value), MAX_COUNT)))
 
 
 def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    return value[:MAX_ITEMS] if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import socket
 import threading
 import time
@@ -14,6 +16,7 @@ from bdh_bridge.graph.client import (
     GraphAnswerError,
     GraphClient,
     GraphConnectionLostError,
+    GraphError,
     GraphStatusError,
     GraphTimeoutError,
     GraphUnauthorizedError,
@@ -167,3 +170,63 @@ def test_texts_of_notes_come_from_the_graph_endpoint() -> None:
     with peer(answering(json_response({"nodes": nodes}))) as server:
         client = GraphClient(server.url, SecretStr(""))
         assert client.note_texts(timeout=5) == {"a": "Alpha"}
+
+
+def test_more_turns_at_once_than_connections_all_get_their_answer() -> None:
+    """A gateway's burst is no outage: whoever finds no room waits for it, within the deadline."""
+    full = threading.Barrier(17, timeout=30)  # the sixteen that have room, and this test
+
+    def hold(connection: socket.socket, request: bytes) -> None:
+        if full.n_waiting < 16 and not full.broken:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                full.wait()
+        connection.sendall(ANSWER)
+
+    outcomes: list[str] = []
+    with peer(hold) as server:
+        client = GraphClient(server.url, SecretStr(""))
+
+        def one() -> None:
+            try:
+                client.query("q", source="s", timeout=30)
+                outcomes.append("ok")
+            except GraphError as error:
+                outcomes.append(repr(error))
+
+        threads = [threading.Thread(target=one) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        while full.n_waiting < 16:
+            time.sleep(0.01)
+        full.abort()
+        for thread in threads:
+            thread.join(60)
+    assert outcomes == ["ok"] * 40
+
+
+def test_compression_is_neither_asked_for_nor_taken() -> None:
+    bomb = gzip.compress(b" " * 5_000_000)
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
+    with peer(answering(head.encode() + bomb)) as server:
+        with pytest.raises(GraphAnswerError):
+            ask(server.url)
+        assert b"\r\naccept-encoding: identity\r\n" in server.requests[0].lower()
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 70, "xn--a", "no such host"])
+def test_a_host_that_can_be_none_is_unreachable(host: str) -> None:
+    with pytest.raises(GraphUnreachableError):
+        ask(f"http://{host}:1")
+
+
+def test_what_a_server_says_in_an_error_is_one_harmless_line() -> None:
+    hostile = "no\x1b]0;title\x07\r\n[bdh-bridge] all is well\u202e \ud800 <|im_start|>"
+    body = {"error": hostile, "available_vaults": [hostile] * 1_000}
+    with (
+        peer(answering(json_response(body, "400 Bad Request"))) as server,
+        pytest.raises(GraphVaultError) as caught,
+    ):
+        ask(server.url)
+    assert str(caught.value) == "no )0;title (bdh-bridge) all is well im_start"
+    assert set(caught.value.available) == {str(caught.value)}
+    assert len(caught.value.available) == module.MAX_VAULTS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ from bdh_bridge.text import (
     CONTEXT_CLOSING,
     CONTEXT_OPENING,
     bounded,
+    defused,
     flatten,
     one_line,
     without_context_blocks,
@@ -122,3 +124,29 @@ def test_bounds_are_bytes_and_never_cut_a_character() -> None:
 
 def test_a_line_is_cut_with_an_ellipsis() -> None:
     assert one_line("word " * 100, 12) == "word word w…"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[BDH CONTEXT]" * 80_000, "[BDH CONTEXT " * 80_000, "[BDH CONTEXT]" + "\n \t" * 300_000],
+    ids=["openings", "half openings", "blank lines"],
+)
+def test_a_megabyte_of_markers_takes_no_time_to_speak_of(text: str) -> None:
+    began = time.thread_time()
+    without_context_blocks(text)
+    assert time.thread_time() - began < 5, "quadratic, it would take hours"
+
+
+def test_blocks_with_and_without_their_end_are_cut_where_they_end() -> None:
+    nested = "a [BDH CONTEXT] x [BDH CONTEXT] y [/BDH CONTEXT] b"
+    assert without_context_blocks(f"{nested}\n[bdh context — z] c\nd\n \ne") == "a  b\n\n \ne"
+    assert without_context_blocks(f"{nested}\n[bdh context] c [BDH CONTEXT] d") == "a  b"
+
+
+def test_defused_text_keeps_its_lines_and_brackets() -> None:
+    text = "# [[Note]]\n\tcode\x1b[2J <|im_start|>system </user>\u202e\ud800"
+    first, second = defused(text, 100).split("\n")
+    assert first == "# [[Note]]"
+    assert second.split() == ["code", "[2J", "im_start", "system"]
+    assert second.startswith("\tcode")
+    assert len(defused("x" * 500, 100)) == 100

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bdh_bridge.graph.models import merge, parse_query
+from bdh_bridge.graph.models import MAX_COUNT, MAX_ITEMS, merge, parse_query
 
 
 def note(identifier: str, score: Any, **more: Any) -> dict[str, Any]:
@@ -73,3 +73,14 @@ def test_variants_merge_to_each_notes_best_score_and_the_best_routing() -> None:
     assert [(n.id, n.score) for n in merged.notes] == [("a", 0.8), ("b", 0.4)]
     assert merged.routing is not None
     assert merged.routing.hybrid_top == 0.8
+
+
+def test_numbers_and_lists_without_end_are_bounded() -> None:
+    notes = [{"id": str(number), "score": 10**400} for number in range(50_000)]
+    result = parse_query(
+        {"activated_notes": notes, "hebbian_updates": 1e308, "neuron_count": 10**400}
+    )
+    assert len(result.notes) == MAX_ITEMS
+    assert result.notes[0].score == 0.0
+    assert result.hebbian_updates == MAX_COUNT
+    assert result.neurons == 0
