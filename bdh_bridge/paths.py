@@ -71,13 +71,15 @@ class BridgePaths:
         return self.hermes_home / ".env"
 
 
-def find_hermes_home(profile: str | None = None) -> Path:
-    """Hermes' own default: ``HERMES_HOME`` or else ``~/.hermes``; a profile is a folder below it.
+def find_hermes_home(profile: str | None = None, home: Path | None = None) -> Path:
+    """``home``, or Hermes' own default: ``HERMES_HOME`` or else ``~/.hermes``; a profile is a
+    folder below it.
 
     Raises: ValueError if ``profile`` is no profile name.
     """
-    configured = os.environ.get("HERMES_HOME", "").strip()
-    home = Path(configured).expanduser() if configured else Path.home() / ".hermes"
+    if home is None:
+        configured = os.environ.get("HERMES_HOME", "").strip()
+        home = Path(configured).expanduser() if configured else Path.home() / ".hermes"
     if profile is None:
         return home
     if not _PROFILE_NAME.fullmatch(profile):

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from bdh_bridge import __version__
+from bdh_bridge.paths import find_hermes_home
 from bdh_bridge.settings import Loaded, load
 
 #: Command groups, in the order in which ``--help`` lists them.
 GROUPS = (
+    "install",
     "doctor",
     "status",
     "config",
@@ -71,7 +73,7 @@ def run_and_exit(args: argparse.Namespace) -> None:
 def load_quietly(args: argparse.Namespace) -> Loaded:
     """The settings of the home that the arguments name."""
     try:
-        return load(args.home, profile=args.profile)
+        return load(find_hermes_home(args.profile, args.home))
     except ValueError as error:
         raise CommandError(str(error)) from error
 

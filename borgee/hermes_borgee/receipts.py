@@ -147,13 +147,19 @@ def dedupe_key(event: InboundMessageEvent) -> str:
     """
     kind = event.kind.value
     message_id = event.message.id if event.message else event.message_id or ""
+    more: list[str] = []
+    if kind == "edited":
+        more.append(str(event.created_at))
+    elif event.reaction is not None:
+        more += [event.reaction.user_id, event.reaction.emoji, str(event.reaction.added)]
+    return message_key(kind, event.channel_id, message_id, *more)
+
+
+def message_key(kind: str, channel_id: str, message_id: str, *more: str) -> str:
+    """The key of an event by its parts; ``more`` tells apart what one message can have many of."""
     if not message_id:
         return f"unnamed {uuid.uuid4()}"
-    parts = ["message" if kind == "mention" else kind, event.channel_id, message_id]
-    if kind == "edited":
-        parts.append(str(event.created_at))
-    elif event.reaction is not None:
-        parts += [event.reaction.user_id, event.reaction.emoji, str(event.reaction.added)]
+    parts = ["message" if kind == "mention" else kind, channel_id, message_id, *more]
     # The length of each part makes the key unambiguous, whatever ids contain.
     return clean(" ".join(f"{len(part)}:{part}" for part in parts))
 

@@ -1,0 +1,147 @@
+"""What an installation changed, written down before it is changed, so that it can be undone.
+
+In ``$HERMES_HOME/bdh-bridge/install/``: ``record.json`` and the files as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bdh_otel.database import make_private_directory
+
+
+class RecordError(Exception):
+    """The record can't be read. ``str()`` is a sentence."""
+
+
+@dataclass
+class ChangedFile:
+    """``before`` and ``after`` are digests, None for a file that isn't there. ``edited``: somebody
+    else changed it between two installations, so the way back is not simply the backup."""
+
+    before: str | None
+    before_mode: int | None
+    after: str | None
+    backup: str | None
+    edited: bool = False
+
+
+@dataclass
+class Record:
+    """Keys of ``files`` are paths; ``moves`` are pairs of paths, from and to."""
+
+    directory: Path
+    files: dict[str, ChangedFile] = field(default_factory=dict)
+    moves: list[tuple[str, str]] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    """Folders that did not exist before."""
+
+    @classmethod
+    def read(cls, directory: Path) -> Record:
+        """An empty one where nothing was installed. Raises: RecordError."""
+        path = directory / "record.json"
+        try:
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return cls(
+                directory,
+                {name: ChangedFile(**one) for name, one in values["files"].items()},
+                [(str(one[0]), str(one[1])) for one in values["moves"]],
+                [str(one) for one in values["made"]],
+            )
+        except FileNotFoundError:
+            return cls(directory)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RecordError(f"{path} can't be read ({type(error).__name__})") from error
+
+    @property
+    def empty(self) -> bool:
+        return not (self.files or self.moves or self.made)
+
+    def save(self) -> None:
+        self._prepare()
+        values = {
+            "files": {name: asdict(one) for name, one in self.files.items()},
+            "moves": self.moves,
+            "made": self.made,
+        }
+        write_file(self.directory / "record.json", json.dumps(values, indent=2).encode(), 0o600)
+
+    def note_file(self, path: Path, before: bytes | None, after: bytes | None) -> None:
+        """Keep the file as it was before the first change; to be called before the change."""
+        known = self.files.get(str(path))
+        if known is not None:
+            if digest(before) != known.after:
+                known.edited = True
+            known.after = digest(after)
+            self.save()
+            return
+        backup = None
+        if before is not None:
+            self._prepare()
+            backup = f"{len(self.files)}-{path.name.lstrip('.')}"
+            write_file(self.directory / backup, before, 0o600)
+        self.files[str(path)] = ChangedFile(digest(before), mode_of(path), digest(after), backup)
+        self.save()
+
+    def note_move(self, source: Path, target: Path) -> None:
+        self.moves.append((str(source), str(target)))
+        self.save()
+
+    def backup_of(self, changed: ChangedFile) -> bytes | None:
+        return (self.directory / changed.backup).read_bytes() if changed.backup else None
+
+    def remove(self) -> None:
+        """Forget everything, backups included."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        for folder in reversed(self.made):
+            if Path(folder).is_dir() and not any(Path(folder).iterdir()):
+                Path(folder).rmdir()
+
+    def _prepare(self) -> None:
+        parent = self.directory.parent
+        if not parent.is_dir():
+            self.made.append(str(parent))
+        make_private_directory(parent)
+        make_private_directory(self.directory)
+
+
+def digest(content: bytes | None) -> str | None:
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def read_file(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def mode_of(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def write_file(path: Path, content: bytes, mode: int) -> None:
+    """Replace the file in one step; a symbolic link is followed, not replaced."""
+    target = path.resolve()
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
