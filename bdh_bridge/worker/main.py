@@ -22,13 +22,14 @@ SCOPE_WAIT = 10.0
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bdh-bridge-worker")
     parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--linger", type=float, help="seconds without work after which it ends")
     parser.add_argument("--in-scope", action="store_true", help="systemd gave it a scope already")
     arguments = parser.parse_args(argv)
     _detach()
-    if not arguments.in_scope and _moved_to_scope(arguments.home):
+    if not arguments.in_scope and _moved_to_scope(argv):
         return 0
     _find_packages()
-    return _serve(arguments.home)
+    return _serve(arguments.home, arguments.linger)
 
 
 def _detach() -> None:
@@ -40,7 +41,7 @@ def _detach() -> None:
     os.umask(0o077)
 
 
-def _moved_to_scope(home: Path) -> bool:
+def _moved_to_scope(argv: list[str]) -> bool:
     """Under a systemd unit, start over in a scope of our own: at the unit's stop systemd kills
     every process of its control group, detached or not. False where that is not possible."""
     if "INVOCATION_ID" not in os.environ:
@@ -50,7 +51,7 @@ def _moved_to_scope(home: Path) -> bool:
         return False
     command = [
         systemd_run, "--user", "--scope", "--quiet", "--collect", "--",
-        sys.executable, "-P", __file__, "--home", str(home), "--in-scope",
+        sys.executable, "-P", __file__, *argv, "--in-scope",
     ]  # fmt: skip
     try:
         done = subprocess.run(
@@ -76,7 +77,7 @@ def _find_packages() -> None:
             sys.path.insert(0, str(folder))
 
 
-def _serve(home: Path) -> int:
+def _serve(home: Path, linger: float | None) -> int:
     from bdh_bridge import __version__
     from bdh_bridge.paths import BridgePaths
     from bdh_bridge.worker.lock import WorkerLock
@@ -90,7 +91,7 @@ def _serve(home: Path) -> int:
 
     from bdh_bridge.worker.service import run_process
 
-    return run_process(paths.hermes_home, lock)
+    return run_process(paths.hermes_home, lock, linger)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from bdh_bridge.outbox.store import Outbox
 from bdh_bridge.outbox.upkeep import Upkeep
 from bdh_bridge.settings import Loaded, Settings, load
 from bdh_bridge.telemetry import describe_process
-from bdh_bridge.worker.bell import Bell
+from bdh_bridge.worker.bell import Bell, ring
 from bdh_bridge.worker.clock import ClockGuard
 from bdh_bridge.worker.code import CodeStamp
 from bdh_bridge.worker.courier import Courier
@@ -30,6 +30,7 @@ from bdh_bridge.worker.owner import owner_lives, owner_name
 from bdh_bridge.worker.sessions import sessions_wait, synthesis_duties
 from bdh_bridge.worker.trace import DeliveryTrace
 from bdh_otel.database import CorruptFile, StoreError, StoreUnavailable
+from bdh_otel.logs import IdFormatter, carry_ids
 from bdh_otel.tracer import Tracer
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,10 @@ class Worker:
         self._duties = Duties(
             [
                 *duties_of(loaded, self._upkeep, self._tracer, export=mode != "thread"),
-                *synthesis_duties(loaded, self._outbox, self._tracer, self._bell.ring),
+                # By its path: a duty may outlive this worker and its open bell.
+                *synthesis_duties(
+                    loaded, self._outbox, self._tracer, lambda: ring(bell_path(loaded))
+                ),
             ]
         )
         self._clock = ClockGuard()
@@ -249,13 +253,13 @@ class _LiveSettings:
         return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def run_process(home: Path, lock: WorkerLock) -> int:
+def run_process(home: Path, lock: WorkerLock, linger: float | None = None) -> int:
     """The worker as a process of its own; ``lock`` is held."""
     loaded = load(home)
     _log_to_file(loaded.paths.directory / "worker.log")
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        worker = Worker(loaded, lock, mode="process")
+        worker = Worker(loaded, lock, mode="process", linger=LINGER if linger is None else linger)
         with stopped_by_signals(worker):
             worker.run()
     except Exception:
@@ -304,7 +308,8 @@ def _log_to_file(path: Path) -> None:
     handler = logging.handlers.RotatingFileHandler(
         path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True
     )
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    carry_ids("bdh_bridge", "bdh_otel")
+    handler.setFormatter(IdFormatter("%(asctime)s %(levelname)s %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)

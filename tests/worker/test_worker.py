@@ -122,6 +122,45 @@ def test_ten_starts_at_one_moment_make_one_worker(home, graph):
     assert home.log().count("started") == 1
 
 
+_HASTY_HOST = """
+import random, sys, time
+from pathlib import Path
+from bdh_bridge.outbox.store import Accepted, NewWrite, Outbox
+from bdh_bridge.settings import load
+from bdh_bridge.worker import launch
+
+command = launch.worker_command
+launch.worker_command = lambda home, *extra: command(home, *extra, "--linger", "0")
+launch.START_GRACE = 0.0
+loaded = load(Path(sys.argv[1]))
+outbox = Outbox(loaded.paths.outbox, spool=loaded.paths.outbox_spool)
+for number in range(int(sys.argv[3])):
+    query = f"{sys.argv[2]} {number}"
+    outbox.accept(NewWrite(
+        query=query, user_prompt=query, source="assistant_response",
+        destination=loaded.settings.api_url,
+    ))
+    assert launch.ensure_worker(loaded).outcome in ("started", "already_running", "not_needed")
+    time.sleep(random.uniform(0, 0.4))
+"""
+
+
+def test_no_row_falls_between_a_worker_that_ends_and_the_next(home, graph):
+    """Workers that end as soon as nothing waits, and hosts that look for one at every moment of
+    that. After the last host nobody wakes anybody: what was missed then would lie for ever."""
+    hosts = [
+        subprocess.Popen(
+            [sys.executable, "-c", _HASTY_HOST, str(home.path), f"host {number}", "8"],
+            env=clean_environ(),
+        )
+        for number in range(3)
+    ]
+    assert [host.wait(90) for host in hosts] == [0, 0, 0]
+    wait_until(home.settled)
+    assert graph.learned == {f"host {h} {n}": 1 for h in range(3) for n in range(8)}
+    assert home.log().count("nothing to do") > 1
+
+
 def test_it_is_detached_and_its_environment_is_minimal(home, graph):
     # Environment and process group are visible in /proc only.
     if not Path("/proc/self/environ").exists():
