@@ -1,7 +1,6 @@
 """Why a turn went as it did, in plain sentences.
 
-Every sentence is a list of pieces of text with a style of :mod:`bdh_tui.text`; what comes from
-people or peers is escaped.
+Each sentence has a style of :mod:`bdh_tui.plain`; what comes from people or peers is escaped.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.reader import StoredSpan
 from bdh_tui import wording
-from bdh_tui.text import BAD, GOOD, MUTED, SKIP, age, count, plain
+from bdh_tui.plain import BAD, GOOD, MUTED, SKIP, age, count, plain
 
 
 @dataclass(frozen=True, slots=True)

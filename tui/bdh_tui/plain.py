@@ -1,114 +1,51 @@
-"""``--plain``: the turns as lines of text, for readers of screens, pipes and logs.
+"""Text of others made fit for one line, and figures in words; without any terminal library.
 
-Every turn is told when it ends (or its delivery does): one line for what was said, one for each
-path, nothing but words. Text of others is escaped.
+What explains a turn is needed in chats, too, where no terminal library is loaded.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from bdh_otel.database import StoreError
-from bdh_tui.explain import explain
-from bdh_tui.health import Health, HealthChanged, Watch
-from bdh_tui.history import History
-from bdh_tui.live.row import spoken
-from bdh_tui.text import count, plain
-from bdh_tui.turns import TurnSummary
+from bdh_otel.escape import escape, escape_lines
 
-if TYPE_CHECKING:
-    from textual.message import Message
-
-    from bdh_bridge.settings import Loaded
-    from bdh_tui.sources import Source
-
-_POLL = 0.2
-#: Turns whose telling is remembered, so that a later delivery tells them again, and once.
-_REMEMBERED = 2_000
-_MARKS = {"✓": "", "✗": "", "!": "problem: ", "…": "waiting: ", "·": ""}
+#: Style names that every theme of the application defines (:mod:`bdh_tui.themes`).
+GOOD, SKIP, BAD = "$good", "$skip", "$bad"
+HEAD, MUTED, ACCENT = "bold", "$muted", "$accent"
 
 
-def run(loaded: Loaded, source: Source, say: Callable[[str], None], *, latest: int = 10) -> None:
-    """Tell the ``latest`` turns, then go on until interrupted."""
-    history = History(source.store)
-    news = _News(say, history)
-    watch = Watch(loaded, source, lambda message: news.health(message, watch.health))
-    watch.start()
-    try:
-        news.follow(latest)
-    finally:
-        watch.stop()
-        source.stop()
-        history.close()
+def plain(text: str, limit: int = 500) -> str:
+    """``text`` on one line of at most ``limit`` characters, escaped."""
+    squeezed = " ".join(text[: 4 * limit].split())
+    return escape(squeezed if len(squeezed) <= limit else squeezed[: limit - 1] + "…")
 
 
-class _News:
-    def __init__(self, say: Callable[[str], None], history: History) -> None:
-        self._say, self._history = say, history
-        self._told: dict[str, tuple[str, str]] = {}
-        self._trouble = ""
-        self._states: dict[str, str] = {}
+def lines(text: str, limit: int = 100_000) -> str:
+    """``text`` with its line breaks, escaped."""
+    return escape_lines(text[:limit].replace("\r\n", "\n").replace("\t", "    "))
 
-    def follow(self, latest: int) -> None:
-        since: int | None = None
-        while True:
-            try:
-                if since is None:
-                    since = self._history.reader.last_seq()
-                    self._tell(self._history.page(latest)[::-1])
-                since = self._look(since)
-                self._trouble = ""
-            except (StoreError, FileNotFoundError) as error:
-                self._complain(error)
-                since = None if isinstance(error, FileNotFoundError) else since
-            time.sleep(_POLL)
 
-    def _look(self, since: int) -> int:
-        last = self._history.reader.last_seq()
-        if last < since:
-            since = 0
-        spans = self._history.reader.after(since)
-        if not spans:
-            return last
-        self._tell(self._history.turns(self._history.touched(spans))[::-1])
-        return spans[-1].seq
+def clock(time_ns: int) -> str:
+    """``14:03:27``; ``03Nov 14h`` where it isn't today's."""
+    moment = time.localtime(time_ns / 1e9)
+    today = time.localtime()
+    same = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M:%S" if same else "%d%b %Hh", moment)
 
-    def _tell(self, turns: Sequence[TurnSummary]) -> None:
-        for turn in turns:
-            told = (turn.read, turn.write)
-            if turn.end_ns is None or self._told.get(turn.trace_id) == told:
-                continue
-            again = "later in " if turn.trace_id in self._told else ""
-            self._told[turn.trace_id] = told
-            if len(self._told) > _REMEMBERED:
-                del self._told[next(iter(self._told))]
-            self._say(again + spoken(turn))
-            for sentence in explain(*self._history.trace(turn.trace_id)):
-                self._say(f"  {sentence.subject}: {_MARKS.get(sentence.mark, '')}{sentence.text}")
 
-    def _complain(self, error: Exception) -> None:
-        missing = isinstance(error, FileNotFoundError)
-        text = "no spans yet; they appear with the first turn" if missing else str(error)
-        if text != self._trouble:
-            self._trouble = text
-            self._say(f"Store: {plain(text, 300)}")
+def age(seconds: float) -> str:
+    """``12 s``, ``5 min``, ``3 h``, ``2 d``."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
 
-    def health(self, message: Message, health: Health) -> None:
-        """What is wrong or right again, once for each change."""
-        if not isinstance(message, HealthChanged):
-            return
-        if message.part == "graph":
-            away = plain(health.graph_error.partition(":")[0], 100)
-            self._change("Graph", f"does not answer: {away}" if away else "up")
-        elif health.outbox is not None:
-            stats = health.outbox
-            told = [f"{amount} {state}" for state, amount in stats.by_state.items()]
-            waiting = count(stats.open_rows + stats.spooled, "write") + " waiting"
-            self._change("Outbox", ", ".join([waiting, *told]))
 
-    def _change(self, what: str, state: str) -> None:
-        if self._states.get(what) != state:
-            self._states[what] = state
-            self._say(f"{what}: {state}")
+def count(amount: int, what: str) -> str:
+    """``1 note``, ``1,234 notes``."""
+    return f"{amount:,} {what}{'' if amount == 1 else 's'}"
+
+
+def number(value: float) -> str:
+    """``1,234``; one decimal for what is small and broken."""
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:,.1f}"
