@@ -18,7 +18,7 @@ from bdh_bridge.outbox.store import Outbox
 from bdh_bridge.outbox.upkeep import Upkeep
 from bdh_bridge.settings import Loaded, Settings, load
 from bdh_bridge.telemetry import describe_process
-from bdh_bridge.worker.bell import Bell, ring
+from bdh_bridge.worker.bell import Bell
 from bdh_bridge.worker.clock import ClockGuard
 from bdh_bridge.worker.code import CodeStamp
 from bdh_bridge.worker.courier import Courier
@@ -30,7 +30,6 @@ from bdh_bridge.worker.owner import owner_lives, owner_name
 from bdh_bridge.worker.sessions import sessions_wait, synthesis_duties
 from bdh_bridge.worker.trace import DeliveryTrace
 from bdh_otel.database import CorruptFile, StoreError, StoreUnavailable
-from bdh_otel.logs import IdFormatter, carry_ids
 from bdh_otel.tracer import Tracer
 
 log = logging.getLogger(__name__)
@@ -95,10 +94,7 @@ class Worker:
         self._duties = Duties(
             [
                 *duties_of(loaded, self._upkeep, self._tracer, export=mode != "thread"),
-                # By its path: a duty may outlive this worker and its open bell.
-                *synthesis_duties(
-                    loaded, self._outbox, self._tracer, lambda: ring(bell_path(loaded))
-                ),
+                *synthesis_duties(loaded, self._outbox, self._tracer, self._bell.ring),
             ]
         )
         self._clock = ClockGuard()
@@ -308,8 +304,7 @@ def _log_to_file(path: Path) -> None:
     handler = logging.handlers.RotatingFileHandler(
         path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True
     )
-    carry_ids("bdh_bridge", "bdh_otel")
-    handler.setFormatter(IdFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
