@@ -30,6 +30,7 @@ from bdh_bridge.worker.launch import ensure_worker
 from bdh_bridge.write_path import WritePath
 from bdh_otel import attributes as attr
 from bdh_otel import names
+from bdh_otel.logs import in_logs
 from bdh_otel.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds that the end of a turn may wait for its spans to be on disk.
 FLUSH_SECONDS = 0.25
+
+#: More than any gate looks at and any query holds.
+MAX_MESSAGE_CHARACTERS = 65_536
 
 #: ``error`` marks the turns that failed; all others ended as turns do.
 _FAILED = frozenset({"api_error"})
@@ -108,11 +112,12 @@ class Bridge:
         """The read path of a turn that :meth:`new_turn` made. Returns its context or None."""
         self.turns.add(turn)
         turn.span.save_provisional()
-        if not self._first_turn.is_set():
-            # Rows that an earlier process left behind wait for a worker, too.
-            self._first_turn.set()
-            self.wake_worker()
-        return self.read_path.run(turn, view, history)
+        with in_logs(turn.span):
+            if not self._first_turn.is_set():
+                # Rows that an earlier process left behind wait for a worker, too.
+                self._first_turn.set()
+                self.wake_worker()
+            return self.read_path.run(turn, view, history)
 
     def new_turn(
         self,
@@ -122,8 +127,12 @@ class Bridge:
         model: str,
         sender_id: str,
         is_first: bool,
+        characters: int | None = None,
     ) -> Turn:
-        """State and root span of a turn. Without a turn id of the host it gets its own."""
+        """State and root span of a turn. Without a turn id of the host it gets its own.
+
+        ``characters``: length of the whole message, of which ``view`` may hold the beginning.
+        """
         turn_id = view.turn_id or f"{view.session_id}:{os.urandom(4).hex()}"
         span = self.tracer.start_span(names.TURN)
         span.set_attributes(
@@ -133,7 +142,7 @@ class Bridge:
                 attr.PLATFORM: view.platform,
                 attr.REQUEST_MODEL: model,
                 attr.TURN_FIRST: is_first,
-                attr.TURN_MESSAGE_CHARACTERS: len(view.text),
+                attr.TURN_MESSAGE_CHARACTERS: len(view.text) if characters is None else characters,
                 attr.TURN_MESSAGE: view.text,
             }
         )
@@ -163,11 +172,14 @@ class Bridge:
             platform=answer.platform,
             is_background_review=answer.is_background_review,
         )
+        if turn is not None and self.turns.revive(turn):
+            self._go_on(turn)
         if turn is not None and content:
             turn.span.set_attributes(
                 {attr.TURN_ANSWER_CHARACTERS: len(content), attr.TURN_ANSWER: content}
             )
-        self.write_path.run(turn, turn.view if turn else None, cut)
+        with in_logs(turn.span if turn else None):
+            self.write_path.run(turn, turn.view if turn else None, cut)
         if turn is None:
             self.tracer.flush(FLUSH_SECONDS)
 
@@ -207,6 +219,10 @@ class Bridge:
         """See that a worker runs if there is anything for it to do. Never raises."""
         ensure_worker(self.loaded)
 
+    def retire(self) -> None:
+        """Another bridge of the same home takes over. Calls under way still end in peace."""
+        self.tracer.flush(FLUSH_SECONDS)
+
     def close(self) -> None:
         """For tests and the command line: the agent's process just ends."""
         self.tracer.shutdown()
@@ -214,6 +230,15 @@ class Bridge:
         self.state.close()
         if self.transcripts is not None:
             self.transcripts.close()
+
+    def _go_on(self, turn: Turn) -> None:
+        """The host has found another provider after the error that ended ``turn``: a second part
+        of the turn, below the first."""
+        first = turn.span
+        turn.span = self.tracer.start_span(names.TURN, parent=first)
+        kept = (attr.TURN_FIRST, attr.TURN_MESSAGE_CHARACTERS, attr.TURN_MESSAGE, attr.SENDER)
+        turn.span.set_attributes({name: first.attributes.get(name) for name in kept})
+        turn.span.save_provisional()
 
     def _close(self, turn: Turn, reason: str, error: str = "") -> None:
         turn.span.set_attributes(
@@ -242,13 +267,14 @@ def message_view(
     sender_id: str,
     is_background_review: bool,
 ) -> TurnView:
-    """A host's message as the gates see it."""
+    """A host's message as the gates see it: of a huge one the beginning, since turns whose end
+    is never heard of stay in memory for hours."""
     return TurnView(
         session_id=session_id,
         turn_id=turn_id,
         platform=platform,
         sender_id=sender_id,
-        message=message if isinstance(message, str) else None,
-        flattened="" if isinstance(message, str) else flatten(message),
+        message=message[:MAX_MESSAGE_CHARACTERS] if isinstance(message, str) else None,
+        flattened="" if isinstance(message, str) else flatten(message)[:MAX_MESSAGE_CHARACTERS],
         is_background_review=is_background_review,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from importlib import metadata
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 import bdh_bridge
 from bdh_bridge.bridge import Bridge
 from bdh_bridge.hooks import Hooks
-from bdh_bridge.host import job_prompt, nous_credentials
-from bdh_bridge.settings import Loaded, Settings, load
+from bdh_bridge.homes import Homes
+from bdh_bridge.host import job_prompt, nous_credentials, plugin_enabled
+from bdh_bridge.paths import find_hermes_home
+from bdh_bridge.settings import Loaded, Settings, load, variable
 from bdh_bridge.tools import QUERY_SCHEMA, STATS_SCHEMA, TOOLSET
+from bdh_otel.logs import carry_ids
 
 if TYPE_CHECKING:
     from bdh_bridge.routing.rewrite import Rewriter
@@ -28,12 +32,12 @@ TOOLS = ("bdh_query", "bdh_stats")
 _lock = threading.Lock()
 #: What registered in this process, as ``source:path`` of Hermes' manifest.
 _registered: str | None = None
-_bridge: Bridge | None = None
+_homes: Homes | None = None
 
 
 def register(ctx: Any) -> None:
     """Register hooks, tools and commands once per process. Never raises."""
-    global _registered, _bridge
+    global _registered, _homes
     try:
         who = _identity(ctx)
         with _lock:
@@ -46,30 +50,29 @@ def register(ctx: Any) -> None:
                 )
                 return
             _registered = who
-            previous, _bridge = _bridge, None
+            previous, _homes = _homes, _register(ctx, who)
             if previous is not None:  # the host discovers its plugins again
-                previous.close()
-            _bridge = _register(ctx, who)
+                _homes.take_over(previous)
     except Exception:
         log.exception("[bdh-bridge] could not be loaded; Hermes goes on without it")
 
 
-def _register(ctx: Any, who: str) -> Bridge:
-    loaded = load(_hermes_home())
-    for warning in loaded.warnings:
-        log.warning("[bdh-bridge] %s", warning)
+def _register(ctx: Any, who: str) -> Homes:
+    carry_ids("bdh_bridge", "bdh_otel", "hermes_borgee")
+    own_home = _hermes_home()
+    loaded = load(own_home)
     _warn_of_ignored_clone(loaded, who)
-    bridge = Bridge(
-        loaded,
-        job_prompt=job_prompt,
-        resource=_resource(ctx),
-        make_rewriter=_rewriter_factory(ctx, loaded.settings),
-    )
-    hooks = Hooks(bridge, _is_background_review)
+
+    def make(home: Path) -> Bridge | None:
+        return _open(ctx, loaded if home == own_home else _load_other(home))
+
+    homes = Homes(make, _hermes_home)
+    homes.of(own_home)
+    hooks = Hooks(homes.bridge, _is_background_review)
     for name in Hooks.NAMES:
         ctx.register_hook(name, getattr(hooks, name))
-    ctx.register_tool("bdh_query", TOOLSET, QUERY_SCHEMA, bridge.tools.bdh_query)
-    ctx.register_tool("bdh_stats", TOOLSET, STATS_SCHEMA, bridge.tools.bdh_stats)
+    ctx.register_tool("bdh_query", TOOLSET, QUERY_SCHEMA, homes.bdh_query)
+    ctx.register_tool("bdh_stats", TOOLSET, STATS_SCHEMA, homes.bdh_stats)
     _register_command(ctx)
     log.info(
         "[bdh-bridge] %s registered: hooks=[%s], tools=[%s], api=%s, telemetry=%s%s",
@@ -80,7 +83,38 @@ def _register(ctx: Any, who: str) -> Bridge:
         telemetry_targets(loaded),
         "" if loaded.settings.enabled else " (switched off by BDH_ENABLED)",
     )
-    return bridge
+    return homes
+
+
+def _open(ctx: Any, loaded: Loaded | None) -> Bridge | None:
+    if loaded is None:
+        return None
+    for warning in loaded.warnings:
+        log.warning("[bdh-bridge] %s", warning)
+    return Bridge(
+        loaded,
+        job_prompt=job_prompt,
+        resource=_resource(),
+        make_rewriter=_rewriter_factory(ctx, loaded.settings),
+    )
+
+
+def _load_other(home: Path) -> Loaded | None:
+    """Settings of a profile that is served by another one's process, if it enables the bridge.
+
+    Its own ``.env`` alone counts: what this process has in its environment may come from the
+    ``.env`` of the profile that started it, tokens included.
+    """
+    if not plugin_enabled(home, bdh_bridge.DISTRIBUTION):
+        log.info("[bdh-bridge] not enabled in %s: its turns pass untouched", home)
+        return None
+    ours = {variable(field) for field in Settings.model_fields}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ours and not name.startswith(("BDH_", "OTEL_"))
+    }
+    return load(home, environ={**environ, "HERMES_HOME": str(home)})
 
 
 def telemetry_targets(loaded: Loaded) -> str:
@@ -142,21 +176,20 @@ def _warn_of_ignored_clone(loaded: Loaded, who: str) -> None:
         )
 
 
-def _hermes_home() -> Path | None:
+def _hermes_home() -> Path:
+    """The home of the running turn: a profile's, where one process serves several."""
     try:
         from hermes_constants import get_hermes_home
 
-        return Path(get_hermes_home())
+        return Path(get_hermes_home()).absolute()
     except Exception:
-        return None
+        return find_hermes_home().absolute()
 
 
-def _resource(ctx: Any) -> dict[str, str]:
-    profile = getattr(ctx, "profile_name", "")
-    resource = {"bdh.hermes.profile": str(profile)} if profile else {}
+def _resource() -> dict[str, str]:
     with contextlib.suppress(metadata.PackageNotFoundError):
-        resource["bdh.hermes.version"] = metadata.version("hermes-agent")
-    return resource
+        return {"bdh.hermes.version": metadata.version("hermes-agent")}
+    return {}
 
 
 def _is_background_review() -> bool:

@@ -16,6 +16,7 @@ from bdh_bridge.settings import Settings
 from bdh_bridge.worker.delivery import Client, Health
 from bdh_bridge.worker.trace import DeliveryTrace
 from bdh_otel.database import StoreUnavailable
+from bdh_otel.logs import in_logs
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,8 @@ class Courier:
                 return self._queue.seconds_until_next(settings.api_url)
             self.busy_since = time.monotonic()
             try:
-                self._attempt(write, self._client_for(settings), stop)
+                with in_logs(self._trace.turn_of(write)):
+                    self._attempt(write, self._client_for(settings), stop)
             finally:
                 self.busy_since = None
                 self.handled += 1

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 
 from bdh_bridge.outbox.states import State, Write
 from bdh_bridge.outbox.transitions import Transition
@@ -29,6 +29,10 @@ _FAILURES = frozenset({State.FAILED, State.IN_DOUBT, State.QUARANTINED})
 class DeliveryTrace:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
+
+    def turn_of(self, write: Write) -> SpanContext | None:
+        """The span under which ``write`` was made."""
+        return self._tracer.remote_parent(write.traceparent)
 
     def record(self, transition: Transition, started_ns: int | None = None) -> None:
         """One span for one change of state. A retry that met the same trouble as the one before

@@ -12,6 +12,7 @@ import copy
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextvars import Token
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +28,7 @@ from opentelemetry.trace import (
 )
 
 from bdh_otel import attributes as attr
+from bdh_otel import logs
 from bdh_otel.rules import Rules, cut
 from bdh_otel.store import Row
 
@@ -80,6 +82,7 @@ class LocalSpan(Span):
         self._rules = rules
         self._save = save
         self._catch = catch
+        self._in_logs: Token[Any] | None = None
         self._status = StatusCode.UNSET
         self._status_message: str | None = None
         self._events: list[tuple[str, int, dict[str, attr.Value]]] = []
@@ -171,6 +174,7 @@ class LocalSpan(Span):
             self._save(snapshot)
 
     def __enter__(self) -> LocalSpan:
+        self._in_logs = logs.enter(self)
         return self
 
     def __exit__(
@@ -179,6 +183,8 @@ class LocalSpan(Span):
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
+        if self._in_logs is not None:
+            logs.leave(self._in_logs)
         # What was already noted as the span's failure says more than the exception's class.
         if isinstance(exc_val, Exception) and self._status is not StatusCode.ERROR:
             record, fail = self._catch
