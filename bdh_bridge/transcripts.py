@@ -250,6 +250,7 @@ class Transcripts:
     def _open(self, wait: float) -> Iterator[sqlite3.Connection]:
         with self._handle.use(wait) as connection:
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
             yield connection
 
     def _attempt(self, work: Callable[[sqlite3.Connection], bool]) -> bool:

@@ -18,7 +18,7 @@ from bdh_bridge.outbox.store import Outbox
 from bdh_bridge.outbox.upkeep import Upkeep
 from bdh_bridge.settings import Loaded, Settings, load
 from bdh_bridge.telemetry import describe_process
-from bdh_bridge.worker.bell import Bell
+from bdh_bridge.worker.bell import Bell, ring
 from bdh_bridge.worker.clock import ClockGuard
 from bdh_bridge.worker.code import CodeStamp
 from bdh_bridge.worker.courier import Courier
@@ -94,7 +94,10 @@ class Worker:
         self._duties = Duties(
             [
                 *duties_of(loaded, self._upkeep, self._tracer, export=mode != "thread"),
-                *synthesis_duties(loaded, self._outbox, self._tracer, self._bell.ring),
+                # By its path: a duty may outlive this worker and its open bell.
+                *synthesis_duties(
+                    loaded, self._outbox, self._tracer, lambda: ring(bell_path(loaded))
+                ),
             ]
         )
         self._clock = ClockGuard()

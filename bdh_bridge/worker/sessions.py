@@ -39,7 +39,7 @@ def sessions_wait(loaded: Loaded) -> bool:
 
 
 def synthesis_duties(
-    loaded: Loaded, outbox: Outbox, tracer: Tracer, wake: Callable[[], None]
+    loaded: Loaded, outbox: Outbox, tracer: Tracer, wake: Callable[[], object]
 ) -> list[Duty]:
     """``wake`` is called when a summary may be in the outbox. Empty where sessions are not to be
     summarised."""
