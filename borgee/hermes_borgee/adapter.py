@@ -27,13 +27,14 @@ from bdh_otel import database
 from hermes_borgee import config as configuration
 from hermes_borgee import ledger, live
 from hermes_borgee.actor import ActorClosed
+from hermes_borgee.constants import MAX_MESSAGE_BYTES
 from hermes_borgee.desk import Desk
 from hermes_borgee.dispatch import RECEIPT, Dispatcher, is_receipt
 from hermes_borgee.failures import LinkFailure
 from hermes_borgee.host import Host
 from hermes_borgee.intake import Intake
 from hermes_borgee.link import Link, LinkState, Timing
-from hermes_borgee.outbound import MAX_CONTENT_BYTES, Outbound, wire_size
+from hermes_borgee.outbound import Outbound, wire_size
 from hermes_borgee.ownership import Contention, Ownership
 from hermes_borgee.receipts import Receipt, chat_type
 from hermes_borgee.remediation import Remediation, recover
@@ -53,14 +54,14 @@ HOST_LEAVE_SECONDS = 5.0
 class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
     """One Borgee agent as a Hermes platform."""
 
-    MAX_MESSAGE_LENGTH = MAX_CONTENT_BYTES - 256
+    MAX_MESSAGE_LENGTH = MAX_MESSAGE_BYTES
     splits_long_messages = True
 
     def __init__(self, config: Any, *, home: Path | None = None, timing: Timing | None = None):
         super().__init__(config, Platform(PLATFORM))
         # The session key that Hermes builds has to be the one that the inbox uses.
         config.extra["group_sessions_per_user"] = False
-        self.home = home or hermes_home()
+        self.home = home or configuration.hermes_home()
         self.host = Host(self)
         self._timing = timing
         self._handler: Callable[[Any], Awaitable[Any]] | None = None
@@ -405,13 +406,6 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
             except database.StoreError as error:
                 log.warning("[bdh-bridge] borgee: retention skipped: %s", error)
             await asyncio.sleep(PRUNE_EVERY)
-
-
-def hermes_home() -> Path:
-    """The home of this Hermes process."""
-    from hermes_constants import get_hermes_home
-
-    return Path(get_hermes_home())
 
 
 def _host_patience() -> float:

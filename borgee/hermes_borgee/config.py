@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-KEY_VARIABLE = "BORGEE_API_KEY"
-HOME_CHANNEL_VARIABLE = "BORGEE_HOME_CHANNEL"
+from hermes_borgee.constants import KEY_VARIABLE
 
 _TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 _SECRET_KEYS = frozenset({"api_key", "apikey", "key", "token", "secret", "password"})
@@ -79,6 +78,13 @@ class BorgeeConfig:
     @property
     def inbox(self) -> Path:
         return inbox_path(self.home)
+
+
+def hermes_home() -> Path:
+    """The home of this Hermes process, by Hermes' own word."""
+    from hermes_constants import get_hermes_home
+
+    return Path(get_hermes_home())
 
 
 def inbox_path(home: Path) -> Path:

@@ -9,12 +9,12 @@ reached the question that waited for it.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from hermes_borgee.evidence import current
 from hermes_borgee.receipts import DispatchClass, Outcome, Receipt, Status
 from hermes_borgee.scheduler import Deferred, Ended, Result
 
@@ -22,11 +22,6 @@ log = logging.getLogger(__name__)
 
 #: Where a message of Hermes carries the number of its receipt.
 RECEIPT = "borgee_receipt"
-
-#: The receipt whose turn runs in this context. Hermes copies the context to its agent thread.
-current: contextvars.ContextVar[Dispatch | None] = contextvars.ContextVar(
-    "borgee_dispatch", default=None
-)
 
 
 class Dispatch:
@@ -51,13 +46,6 @@ class Dispatch:
         self.delivery_failed = False
         self.verdict = ""
         """The outcome in one word, once it is settled."""
-
-
-def note_model_call(**_: Any) -> None:
-    """``pre_llm_call`` hook: the evidence that a turn ran. Returns nothing, adds nothing."""
-    dispatch = current.get()
-    if dispatch is not None:
-        dispatch.model_called = True
 
 
 def is_receipt(event: Any) -> bool:

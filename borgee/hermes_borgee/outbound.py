@@ -9,13 +9,12 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from hermes_borgee.constants import MAX_CONTENT_BYTES
 from hermes_borgee.failures import SendFailure, SendKind, send_failure
 from hermes_borgee.link import Link
 
 log = logging.getLogger(__name__)
 
-#: A frame may have 32 KiB. What is left of it holds the envelope: ids, nonce, field names.
-MAX_CONTENT_BYTES = 32 * 1024 - 1024
 #: Pauses before another attempt at what certainly was not sent, in seconds.
 RETRY_PAUSES = (0.5, 2.0)
 #: Seconds for which a reply waits for the connection to come back.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Any
 
 from hermes_borgee import SDK_REQUIREMENT, sdk_installed
-from hermes_borgee.config import HOME_CHANNEL_VARIABLE, KEY_VARIABLE, ConfigError
-
-log = logging.getLogger(__name__)
+from hermes_borgee.constants import HOME_CHANNEL_VARIABLE, KEY_VARIABLE, MAX_MESSAGE_BYTES
 
 PLATFORM_HINT = (
     "You are talking in Borgee, a chat workspace, in Markdown. Several people may write in one "
@@ -19,9 +16,12 @@ PLATFORM_HINT = (
 
 
 def register(ctx: Any) -> None:
-    """Everything Hermes has to know of the adapter."""
-    from hermes_borgee.dispatch import note_model_call
-    from hermes_borgee.outbound import MAX_CONTENT_BYTES
+    """Everything Hermes has to know of the adapter.
+
+    Runs at every start of Hermes, also of a chat that never connects to Borgee: the SDK and what
+    needs it are imported when the adapter is built.
+    """
+    from hermes_borgee.evidence import note_model_call
     from hermes_borgee.tools import register_tools
 
     ctx.register_platform(
@@ -33,7 +33,7 @@ def register(ctx: Any) -> None:
         install_hint=f"{sys.executable} -m pip install '{SDK_REQUIREMENT}'",
         is_connected=_configured,
         setup_fn=_setup,
-        max_message_length=MAX_CONTENT_BYTES - 256,
+        max_message_length=MAX_MESSAGE_BYTES,
         emoji="💬",
         platform_hint=PLATFORM_HINT,
         cron_deliver_env_var=HOME_CHANNEL_VARIABLE,
@@ -52,18 +52,17 @@ def _adapter(config: Any) -> Any:
 def _configured(config: Any) -> bool:
     """Whether the profile is set up; asked before Hermes enables a platform by itself."""
     from hermes_borgee import config as configuration
-    from hermes_borgee.adapter import hermes_home
 
     try:
-        configuration.load(hermes_home())
-    except ConfigError:
+        configuration.load(configuration.hermes_home())
+    except configuration.ConfigError:
         return False
     return True
 
 
 def _setup() -> None:
     """``hermes gateway setup``: the same questions as ``bdh-bridge borgee setup``."""
-    from hermes_borgee.adapter import hermes_home
+    from hermes_borgee.config import hermes_home
     from hermes_borgee.setup import interactive
 
     interactive(hermes_home())
@@ -79,7 +78,7 @@ async def _send_standalone(
     force_document: bool = False,
 ) -> dict[str, Any]:
     """Send from a process without the gateway (a scheduled job on its own)."""
-    from hermes_borgee.adapter import hermes_home
+    from hermes_borgee.config import hermes_home
     from hermes_borgee.standalone import send_once
 
     return await send_once(hermes_home(), chat_id, message)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hermes_borgee.config import KEY_VARIABLE, ConfigError, check, is_loopback
+from hermes_borgee.config import ConfigError, check, is_loopback
+from hermes_borgee.constants import KEY_VARIABLE
 
 PLUGIN = "borgee"
 

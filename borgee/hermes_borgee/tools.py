@@ -10,25 +10,22 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import json
-import logging
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any
-
-from borgee_plugin_sdk import BorgeePluginClient
+from typing import TYPE_CHECKING, Any
 
 from hermes_borgee import live
-from hermes_borgee.config import KEY_VARIABLE
-from hermes_borgee.failures import send_failure
+from hermes_borgee.constants import KEY_VARIABLE
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from borgee_plugin_sdk import BorgeePluginClient
 
 TOOLSET = "borgee"
 #: Seconds for one call, everything included.
 CALL_TIMEOUT = 35.0
 _MAX_TEXT = 100_000
 
-Action = Callable[[BorgeePluginClient, dict[str, Any]], Awaitable[Any]]
+Action = Callable[["BorgeePluginClient", dict[str, Any]], Awaitable[Any]]
 
 
 class BadArguments(ValueError):
@@ -96,6 +93,8 @@ def call(tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
     if found is None:
         return {"error": "Borgee is not connected"}
     adapter, loop = found
+    from hermes_borgee.failures import send_failure
+
     if tool.destroys and not adapter.allows_destruction:
         return {"error": "not allowed: borgee.allow_destructive_tools is off"}
     try:

@@ -62,6 +62,20 @@ def test_importing_the_package_loads_neither_hermes_nor_the_sdk() -> None:
 
 
 @pytest.mark.skipif(not HAS_SDK, reason="needs the SDK")
+def test_registering_loads_nothing_heavy_into_every_start_of_hermes() -> None:
+    code = (
+        "import sys, hermes_borgee;"
+        "Context = type('C', (), {'__getattr__': lambda self, name: lambda *a, **k: None});"
+        "hermes_borgee.register(Context());"
+        "heavy = {'borgee_plugin_sdk', 'jsonschema', 'websockets', 'pydantic', 'bdh_otel'};"
+        "loaded = heavy & {m.split('.')[0] for m in sys.modules};"
+        "sys.exit(str(loaded) if loaded else 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.skipif(not HAS_SDK, reason="needs the SDK")
 def test_the_platform_fits_hermes_own_registry() -> None:
     from gateway.platform_registry import PlatformEntry
 

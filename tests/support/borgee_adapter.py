@@ -18,7 +18,7 @@ from gateway.platform_registry import PlatformEntry, platform_registry
 from gateway.session import SessionStore
 
 from hermes_borgee.adapter import BorgeeAdapter
-from hermes_borgee.dispatch import note_model_call
+from hermes_borgee.evidence import note_model_call
 from hermes_borgee.link import Timing
 from hermes_borgee.receipts import Receipt
 from tests.support.borgee import until

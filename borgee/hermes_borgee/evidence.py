@@ -1,0 +1,28 @@
+"""The evidence that a turn ran, seen by a hook in the agent's thread.
+
+Hermes copies the context of the task that dispatches a message to the thread that runs its turn,
+so a context variable tells the hook which message it is.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Any, Protocol
+
+
+class Seen(Protocol):
+    """What the hook marks."""
+
+    model_called: bool
+
+
+current: contextvars.ContextVar[Seen | None] = contextvars.ContextVar(
+    "borgee_dispatch", default=None
+)
+
+
+def note_model_call(**_: Any) -> None:
+    """``pre_llm_call`` hook. Returns nothing, adds nothing."""
+    dispatch = current.get()
+    if dispatch is not None:
+        dispatch.model_called = True
