@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from bdh_bridge.bridge import Bridge, message_view
 from bdh_bridge.gates.view import AnswerView
 from bdh_bridge.text import flatten
+from bdh_bridge.turns import Turn
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -59,36 +60,45 @@ class Hooks:
         "on_session_reset",
     )
 
-    def __init__(self, bridge: Bridge, is_background_review: Callable[[], bool]) -> None:
+    def __init__(
+        self, bridge: Callable[[], Bridge | None], is_background_review: Callable[[], bool]
+    ) -> None:
+        """``bridge`` gives the one of the home whose turn it is, None where it has none."""
         self._bridge = bridge
         self._is_background_review = is_background_review
 
     @guarded
     def pre_llm_call(self, **kwargs: Any) -> dict[str, str] | None:
         """A turn begins. Returns context for the user's message, or None."""
+        if (bridge := self._bridge()) is None:
+            return None
         sender_id = _text(kwargs, "sender_id")
+        message = kwargs.get("user_message")
         view = message_view(
-            kwargs.get("user_message"),
+            message,
             session_id=_text(kwargs, "session_id"),
             turn_id=_text(kwargs, "turn_id"),
             platform=_text(kwargs, "platform"),
             sender_id=sender_id,
             is_background_review=self._is_background_review(),
         )
-        turn = self._bridge.new_turn(
+        turn = bridge.new_turn(
             view,
             task_id=_text(kwargs, "task_id"),
             model=_text(kwargs, "model"),
             sender_id=sender_id,
             is_first=kwargs.get("is_first_turn") is True,
+            characters=len(message) if isinstance(message, str) else None,
         )
         history = kwargs.get("conversation_history")
-        context = self._bridge.begin_turn(turn, view, history if isinstance(history, list) else [])
+        context = bridge.begin_turn(turn, view, history if isinstance(history, list) else [])
         return {"context": context} if context else None
 
     @guarded
     def post_api_request(self, **kwargs: Any) -> None:
         """The model answered, finally or with tool calls."""
+        if (bridge := self._bridge()) is None:
+            return
         message = kwargs.get("assistant_message")
         calls = kwargs.get("assistant_tool_call_count")
         if not isinstance(calls, int):
@@ -103,14 +113,15 @@ class Hooks:
             tool_calls=calls,
             is_background_review=self._is_background_review(),
         )
-        self._bridge.answered(self._bridge.turns.get(turn_id, session_id), answer)
+        bridge.answered(bridge.turns.get(turn_id, session_id), answer)
 
     @guarded
     def transform_llm_output(self, **kwargs: Any) -> str | None:
         """Mark an answer that used the graph on purpose, where the operator wants that."""
-        if not self._bridge.settings.answer_marker:
+        bridge = self._bridge()
+        if bridge is None or not bridge.settings.answer_marker:
             return None
-        turn = self._bridge.turns.get("", _text(kwargs, "session_id"))
+        turn = bridge.turns.get("", _text(kwargs, "session_id"))
         text = kwargs.get("response_text")
         if turn is None or not turn.used_bdh_query or not isinstance(text, str):
             return None
@@ -119,35 +130,45 @@ class Hooks:
     @guarded
     def api_request_error(self, **kwargs: Any) -> None:
         """An API call failed. Unless it is tried again, this is the last that is heard."""
-        turn = self._bridge.turns.get(_text(kwargs, "turn_id"), _text(kwargs, "session_id"))
-        if turn is None:
+        bridge = self._bridge()
+        turn = _turn(bridge, kwargs)
+        if bridge is None or turn is None:
             return
         retries, most = kwargs.get("retry_count"), kwargs.get("max_retries")
         again = kwargs.get("retryable") is True and (
             not isinstance(retries, int) or not isinstance(most, int) or retries + 1 < most
         )
         if not again:
-            self._bridge.end_turn(turn, "api_error", error=_text(kwargs, "reason") or "api_error")
+            bridge.end_turn(turn, "api_error", error=_text(kwargs, "reason") or "api_error")
 
     @guarded
     def on_session_end(self, **kwargs: Any) -> None:
         """A turn ended (the host fires this for every turn)."""
-        turn = self._bridge.turns.get(_text(kwargs, "turn_id"), _text(kwargs, "session_id"))
-        if turn is not None:
+        bridge = self._bridge()
+        turn = _turn(bridge, kwargs)
+        if bridge is not None and turn is not None:
             interrupted = kwargs.get("interrupted") is True
-            self._bridge.end_turn(turn, "interrupted" if interrupted else "end_of_turn")
+            bridge.end_turn(turn, "interrupted" if interrupted else "end_of_turn")
 
     @guarded
     def on_session_finalize(self, **kwargs: Any) -> None:
         """A session is over. In the gateway this runs on the event loop."""
-        self._bridge.session_ended(_text(kwargs, "session_id"), "finalize")
+        if bridge := self._bridge():
+            bridge.session_ended(_text(kwargs, "session_id"), "finalize")
 
     @guarded
     def on_session_reset(self, **kwargs: Any) -> None:
         """A new session takes the place of an old one; the host does not always name the old
         one. A session that only begins has nothing written yet, so marking it does nothing."""
         ended = _text(kwargs, "old_session_id") or _text(kwargs, "session_id")
-        self._bridge.session_ended(ended, "reset")
+        if bridge := self._bridge():
+            bridge.session_ended(ended, "reset")
+
+
+def _turn(bridge: Bridge | None, kwargs: dict[str, Any]) -> Turn | None:
+    if bridge is None:
+        return None
+    return bridge.turns.get(_text(kwargs, "turn_id"), _text(kwargs, "session_id"))
 
 
 def _text(kwargs: dict[str, Any], name: str) -> str:

@@ -7,7 +7,7 @@ on machines without it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,20 @@ def job_prompt_of(home: Path) -> Callable[[str], str | None]:
             return None
 
     return resolve
+
+
+def plugin_enabled(home: Path, names: Set[str]) -> bool:
+    """Whether the configuration of ``home`` enables a plugin under one of its ``names``; False
+    where that can't be told."""
+    try:
+        with _working_for(home):
+            from hermes_cli.config import load_config
+
+            plugins = load_config().get("plugins")
+        enabled, disabled = plugins.get("enabled") or (), plugins.get("disabled") or ()
+        return not names.isdisjoint(enabled) and names.isdisjoint(disabled)
+    except Exception:
+        return False
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import bdh_bridge
 from bdh_bridge.bridge import Bridge
-from bdh_bridge.hooks import Hooks
 from bdh_bridge.homes import Homes
+from bdh_bridge.hooks import Hooks
 from bdh_bridge.host import job_prompt, nous_credentials, plugin_enabled
 from bdh_bridge.paths import find_hermes_home
 from bdh_bridge.settings import Loaded, Settings, load, variable
@@ -64,7 +64,7 @@ def _register(ctx: Any, who: str) -> Homes:
     _warn_of_ignored_clone(loaded, who)
 
     def make(home: Path) -> Bridge | None:
-        return _open(ctx, loaded if home == own_home else _load_other(home))
+        return _open(ctx, loaded if home == own_home else _load_other(ctx, home))
 
     homes = Homes(make, _hermes_home)
     homes.of(own_home)
@@ -99,13 +99,15 @@ def _open(ctx: Any, loaded: Loaded | None) -> Bridge | None:
     )
 
 
-def _load_other(home: Path) -> Loaded | None:
+def _load_other(ctx: Any, home: Path) -> Loaded | None:
     """Settings of a profile that is served by another one's process, if it enables the bridge.
 
     Its own ``.env`` alone counts: what this process has in its environment may come from the
     ``.env`` of the profile that started it, tokens included.
     """
-    if not plugin_enabled(home, bdh_bridge.DISTRIBUTION):
+    manifest = getattr(ctx, "manifest", None)
+    names = {bdh_bridge.DISTRIBUTION, getattr(manifest, "key", ""), getattr(manifest, "name", "")}
+    if not plugin_enabled(home, names):
         log.info("[bdh-bridge] not enabled in %s: its turns pass untouched", home)
         return None
     ours = {variable(field) for field in Settings.model_fields}

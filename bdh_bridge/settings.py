@@ -9,6 +9,7 @@ is never read. A value that doesn't parse becomes a warning and the default; not
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -330,7 +331,7 @@ class Loaded:
     paths: BridgePaths
     warnings: tuple[str, ...]
     origins: Mapping[str, Origin]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = dataclasses.field(repr=False)
     """The merged variables, for what is not ours (``OTEL_*``). Holds secrets: never log it."""
 
 

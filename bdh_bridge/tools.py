@@ -303,6 +303,11 @@ def _failure(error: GraphError) -> ToolFailure:
     return ToolFailure(error.kind, str(error), **extra)
 
 
+def no_bridge() -> str:
+    """The answer of a tool in a Hermes home for which the bridge is not switched on."""
+    return _dump(_error(ToolFailure("disabled", "the bridge is not enabled in this profile")))
+
+
 def _error(failure: ToolFailure) -> dict[str, Any]:
     advice = _ADVICE.get(failure.code, _ADVICE["internal"])
     detail = one_line(str(failure), 300)

@@ -106,6 +106,24 @@ class Turns:
         for old, reason in dropped:
             self._on_drop(old, reason)
 
+    def take_over(self, other: Turns) -> None:
+        """Go on with the turns of a registry that is no longer asked."""
+        with other._lock:
+            live, grace = dict(other._live), dict(other._grace)
+            other._live.clear()
+            other._grace.clear()
+        with self._lock:
+            self._live.update(live)
+            self._grace.update(grace)
+
+    def revive(self, turn: Turn) -> bool:
+        """Make a turn live again that had ended in an API error; False if it had not."""
+        with self._lock:
+            if self._grace.pop(turn.turn_id, None) is None:
+                return False
+            self._live[turn.turn_id] = turn
+            return True
+
     def get(self, turn_id: str, session_id: str = "") -> Turn | None:
         """The turn with this id; where the host gave no id, the session's newest one."""
         with self._lock:

@@ -94,7 +94,7 @@ def make_hooks(home: Path, *, spans: bool) -> tuple[Bridge, Hooks]:
         bridge.read_path._retriever._tracer = nothing
     for _ in range(3):
         bridge.state.record_failure("graph:http://127.0.0.1:9", retry_after=3600)
-    return bridge, Hooks(bridge, lambda: False)
+    return bridge, Hooks(lambda: bridge, lambda: False)
 
 
 def one_turn(hooks: Hooks, number: int) -> tuple[float, float, float]:

@@ -7,7 +7,6 @@ one ``Popen`` (under half a millisecond) where none does.
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
 import threading
@@ -100,7 +99,7 @@ def start_process(loaded: Loaded) -> Launch:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",
-        env=minimal_environment(os.environ),
+        env=minimal_environment(loaded.environment),
         start_new_session=True,
         close_fds=True,
     )

@@ -121,8 +121,8 @@ class InProcess:
     def bridge(self) -> Any:
         from bdh_bridge import plugin
 
-        assert plugin._bridge is not None
-        return plugin._bridge
+        assert plugin._homes is not None
+        return plugin._homes.bridge()
 
     def agent(self, session_id: str, **kwargs: Any) -> Any:
         from run_agent import AIAgent
@@ -165,9 +165,9 @@ def in_process(host: Host) -> Iterator[InProcess]:
         discover_plugins(force=True)
         yield InProcess(host)
     finally:
-        if plugin._bridge is not None:
-            plugin._bridge.close()
-        plugin._bridge = plugin._registered = None
+        if plugin._homes is not None:
+            plugin._homes.close()
+        plugin._homes = plugin._registered = None
         os.environ.clear()
         os.environ.update(before)
 
