@@ -15,11 +15,12 @@ from bdh_tui.app import BridgeApp
 from bdh_tui.picture import settle
 from bdh_tui.sources import LocalSource, Source
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from bdh_bridge.settings import load
 from tests.tui.scenes import busy_home
 
-PATIENCE = 30.0
+PATIENCE = 20.0
 """For a broken program, not for a slow machine."""
 
 
@@ -54,8 +55,9 @@ class Driver:
         await self.pilot.press(*keys)
         await self.settled()
 
-    async def type(self, text: str) -> None:
-        await self.press(*(f"{'space' if char == ' ' else char}" for char in text))
+    def fill(self, field: type[Input] | str, text: str) -> None:
+        """Put text into an input, at once."""
+        self.app.screen.query_one(field, Input).value = text
 
     async def settled(self) -> None:
         await settle(self.app, self.pilot)
@@ -100,7 +102,7 @@ def drive() -> Drive:
     ) -> AsyncIterator[Driver]:
         loaded = load(home, environ={})
         app = BridgeApp(loaded, source or LocalSource(loaded.paths.spans, home), screen)
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             driver = Driver(app, pilot)
             await driver.settled()
             yield driver

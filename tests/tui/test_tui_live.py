@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bdh_otel.tracer import Tracer
+from textual.widgets import Input
 
 from bdh_bridge.paths import BridgePaths
 from tests.tui import scenes
@@ -84,26 +85,24 @@ async def test_the_filter_shows_only_what_matches_and_escape_clears_it(
 ) -> None:
     async with drive(home) as ui:
         live = ui.pane("live")
-        await ui.press("slash")
-        await ui.type("gate:blacklist decision:skip")
+        ui.fill(Input, "gate:blacklist decision:skip")
         await ui.until(lambda: live.turns and all(t.read == "blacklisted" for t in live.turns))
         assert len(live.turns) == 10
-        await ui.press("enter", "escape")
+        await ui.press("slash", "escape")
         await ui.until(lambda: len(live.turns) == 100, "every turn again")
 
 
 async def test_a_wrong_filter_says_what_is_wrong(home: Path, drive: Drive) -> None:
     async with drive(home) as ui:
         await ui.press("slash")
-        await ui.type("nonsense:1")
+        await ui.press("x", "colon", "1")
         await ui.sees("there is no field")
 
 
 async def test_filters_are_saved_for_the_next_run(home: Path, drive: Drive) -> None:
     async with drive(home) as ui:
-        await ui.press("slash")
-        await ui.type("platform:cli")
-        await ui.press("enter", "s")
+        ui.fill(Input, "platform:cli")
+        await ui.press("s")
     kept = BridgePaths(home).directory / "tui.json"
     assert kept.stat().st_mode & 0o777 == 0o600
     async with drive(home) as ui:

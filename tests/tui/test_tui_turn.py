@@ -22,30 +22,6 @@ async def open_turn(ui: Driver, filter_text: str) -> None:
     await ui.settled()
 
 
-@pytest.mark.parametrize(
-    ("filter_text", "sentences"),
-    [
-        ("read:weak_match", ["asked the graph, gave nothing", "vector score 0.", "< 0.50"]),
-        ("read:unreachable", ["the graph failed: unreachable", "connection refused"]),
-        ("read:failed", ["the graph failed"]),
-        ("gate:blacklist decision:skip", ["a rule of the blacklist matched: “salaries” (line 2)"]),
-        ("write:learned", ["the graph learned it: 1 new concept, 10 links strengthened"]),
-        ("write:quarantined", ["nobody knows whether the graph learned it", "decide in Outbox"]),
-        ("write:waits", ["safe in the outbox"]),
-        ("hop:circuit_open", ["no provider answered", "ollama HTTP error 503", "nous no key is set"]),
-        ("hop:rate_limited", ["ollama rate limited", "openrouter answered: retrieve"]),
-    ],
-)
-async def test_says_in_words_why(
-    home: Path, drive: Drive, filter_text: str, sentences: list[str]
-) -> None:
-    async with drive(home, size=(200, 60)) as ui:
-        if filter_text == "read:unreachable":
-            filter_text = "error:unreachable"
-        await open_turn(ui, filter_text)
-        await ui.sees(*sentences)
-
-
 async def test_shows_tree_waterfall_and_the_attributes_of_the_selected_span(
     home: Path, drive: Drive
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.widget import Widget
 
 from bdh_tui.health import Health
-from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, number, plain
+from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, number, plain, tail
 
 #: Seconds that a span may end in the future before the clocks are said to differ.
 SKEW = 2.0
@@ -27,8 +27,8 @@ class StatusBar(Widget):
     def render(self) -> object:  # type: ignore[override]
         health = self._health
         wide = self.size.width >= 100
-        label = plain(self._label, 60)
-        line = Line().add(f" {label if wide else _tail(label, 18)}", MUTED)
+        label = tail(plain(self._label, 300), 36 if wide else 18)
+        line = Line().add(f" {label}", MUTED)
         if self._read_only:
             line.add(" read-only", SKIP)
         trouble = self.trouble or self.feed_trouble
@@ -72,10 +72,6 @@ class StatusBar(Widget):
             line.add(f"  ! {number(doubt)} in doubt", BAD)
         if counts.get(State.FAILED):
             line.add(f"  ! {number(counts[State.FAILED])} failed", BAD)
-
-
-def _tail(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
 def _lag(seconds: float) -> str:

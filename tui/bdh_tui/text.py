@@ -58,6 +58,11 @@ def fit(text: str, width: int, align: Align = "left") -> str:
     return padding + text if align == "right" else text + padding
 
 
+def tail(text: str, limit: int) -> str:
+    """The end of ``text``, which is what tells paths apart."""
+    return text if len(text) <= limit else f"…{text[1 - limit :]}"
+
+
 class Line:
     """A line in the making: pieces of text, each with a style."""
 

@@ -127,6 +127,7 @@ HOPS = {
     "schema_rejected": "answer broke the schema",
     "empty": "empty answer",
     "out_of_time": "no time left for it",
+    "internal_error": "internal error",
 }
 
 _UNITS = {

@@ -48,6 +48,10 @@ class RuleEditor(ModalScreen[Edited | None]):
         self._with_comment = with_comment
         self._messages: Sequence[Message] | None = None
         self._preview: Preview | None = None
+        # Kept here: a preview may be done when the dialog is being closed.
+        self._verdict_line = Static(id="verdict")
+        self._summary = Static(id="preview-summary")
+        self._matches = LineList(self._draw)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog dialog-large"):
@@ -60,11 +64,11 @@ class RuleEditor(ModalScreen[Edited | None]):
                 )
             )
             yield Input(self._source, placeholder="the rule", compact=True, id="rule")
-            yield Static(id="verdict")
+            yield self._verdict_line
             if self._with_comment:
                 yield Input(placeholder="why (optional comment)", compact=True, id="comment")
-            yield Static(id="preview-summary")
-            yield LineList(self._draw)
+            yield self._summary
+            yield self._matches
             yield Static(Content.styled("Enter or Ctrl+S: save   Escape: leave it", MUTED))
 
     def on_mount(self) -> None:
@@ -93,9 +97,8 @@ class RuleEditor(ModalScreen[Edited | None]):
     def _show(self, source: str, found: Preview | None) -> None:
         self._preview = found
         self._verdict(source, found)
-        summary = self.query_one("#preview-summary", Static)
-        summary.update(Content.styled(found.summary if found else "", MUTED))
-        self.query_one(LineList).show(len(found.matches) if found else 0, cursor=0)
+        self._summary.update(Content.styled(found.summary if found else "", MUTED))
+        self._matches.show(len(found.matches) if found else 0, cursor=0)
 
     def _verdict(self, source: str, found: Preview | None) -> None:
         line = Line()
@@ -112,7 +115,7 @@ class RuleEditor(ModalScreen[Edited | None]):
             )
             if not rule.enabled:
                 line.add(", switched off", MUTED)
-        self.query_one("#verdict", Static).update(line.content())
+        self._verdict_line.update(line.content())
 
     def _draw(self, index: int, width: int) -> Content:
         assert self._preview is not None

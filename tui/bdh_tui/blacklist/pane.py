@@ -23,7 +23,7 @@ from bdh_tui.blacklist.preview import Message, hits, messages, problem
 from bdh_tui.dialogs import Choose, Confirm
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
-from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, age, lines, number, plain
+from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, age, lines, number, plain, tail
 from bdh_tui.text import count as counted
 
 #: Days over which hits are counted.
@@ -149,7 +149,7 @@ class BlacklistPane(Pane):
 
     def _head(self, changed: bool = False) -> None:
         rules = self.document.rules
-        line = Line().add(f" {plain(str(self.document.path), 90)}", MUTED)
+        line = Line().add(f" {tail(plain(str(self.document.path), 500), 70)}", MUTED)
         if self._unreadable:
             line.add(f"\n ! {plain(self._unreadable, 200)}", BAD)
         else:

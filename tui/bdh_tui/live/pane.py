@@ -22,6 +22,7 @@ from bdh_tui.tail import News
 from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, clock, number, plain
 from bdh_tui.turns import TurnSummary
 
+NOTHING = "No turns yet. They appear here as they happen."
 PAGE = 100
 #: Turns kept while following; older ones come back from the store when they are scrolled to.
 KEPT = 500
@@ -68,17 +69,18 @@ class LivePane(Pane):
         self._loaded_once = False
         self._fresh = 0
         self._searched_to: TurnSummary | None = None
+        # Kept here: news may come in while the application is being taken down.
+        self.lines = LineList(self._draw, empty=NOTHING)
+        self._field = Input(
+            placeholder="/ filter: gate:blacklist decision:skip text:…", compact=True
+        )
+        self._state = Static(id="live-state")
+        self._header = Static(id="live-header", classes="columns")
 
     def compose(self) -> ComposeResult:
-        with Horizontal(id="live-bar"):
-            yield Input(placeholder="/ filter: gate:blacklist decision:skip text:…", compact=True)
-            yield Static(id="live-state")
-        yield Static(id="live-header", classes="columns")
-        yield LineList(self._draw, empty="No turns yet. They appear here as they happen.")
-
-    @property
-    def lines(self) -> LineList:
-        return self.query_one(LineList)
+        yield Horizontal(self._field, self._state, id="live-bar")
+        yield self._header
+        yield self.lines
 
     @property
     def following(self) -> bool:
@@ -92,7 +94,7 @@ class LivePane(Pane):
 
     def on_resize(self) -> None:
         width = self.lines.scrollable_content_region.width
-        self.query_one("#live-header", Static).update(row.header(width))
+        self._header.update(row.header(width))
 
     # Loading
 
@@ -226,20 +228,20 @@ class LivePane(Pane):
             line.add(f"❚❚ paused{new}: f follows ", SKIP)
         if self._filter and self._older and self._searched_to is not None:
             line.add(f"searched to {clock(self._searched_to.start_ns)}, go down for more ", MUTED)
-        self.query_one("#live-state", Static).update(line.content())
+        self._state.update(line.content())
         self.lines.empty = (
             "No turn matches the filter." if self._filter else
-            "No turns yet. They appear here as they happen."
+            NOTHING
         )  # fmt: skip
 
     def set_filter(self, text: str) -> None:
-        self.query_one(Input).value = text
+        self._field.value = text
         self.lines.focus()
 
     # Keys
 
     def action_filter(self) -> None:
-        self.query_one(Input).focus()
+        self._field.focus()
 
     def action_follow(self) -> None:
         self.lines.cursor = 0
@@ -247,7 +249,7 @@ class LivePane(Pane):
         self.load()
 
     def action_clear(self) -> None:
-        field = self.query_one(Input)
+        field = self._field
         if field.value:
             field.value = ""
         self.lines.focus()
@@ -280,7 +282,7 @@ class LivePane(Pane):
             self._filter = Filter.parse(event.value)
         except FilterError as error:
             state = Content.styled(f"{plain(str(error), 120)} ", BAD)
-            self.query_one("#live-state", Static).update(state)
+            self._state.update(state)
             return
         self.load()
 

@@ -30,12 +30,12 @@ COLUMNS = (
     Column("session", 14, 150),
     Column("message", 0),
     Column("read gates", 10, 112),
-    Column("read", 16),
+    Column("read", 17),
     Column("hybrid", 6, 126, "right"),
     Column("vector", 6, 145, "right"),
     Column("terms", 5, 145, "right"),
     Column("write gates", 11, 112),
-    Column("write", 16),
+    Column("write", 17),
     Column("took", 7, 0, "right"),
 )
 

@@ -52,17 +52,14 @@ class TurnPane(Pane):
         self._branches: list[Branch] = []
         self._scale = Scale(0, 1)
         self._late: list[StoredSpan] = []
+        self.lines = LineList(self._draw, empty="No turn is chosen. Press 1, then Enter on one.")
 
     def compose(self) -> ComposeResult:
         yield Static(id="turn-head")
         yield Static(id="turn-why")
-        yield LineList(self._draw, empty="No turn is chosen. Press 1, then Enter on one.")
+        yield self.lines
         with VerticalScroll(id="turn-details"):
             yield Static()
-
-    @property
-    def lines(self) -> LineList:
-        return self.query_one(LineList)
 
     def first_focus(self) -> Widget:
         return self.lines
