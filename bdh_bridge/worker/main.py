@@ -22,14 +22,13 @@ SCOPE_WAIT = 10.0
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bdh-bridge-worker")
     parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--linger", type=float, help="seconds without work after which it ends")
     parser.add_argument("--in-scope", action="store_true", help="systemd gave it a scope already")
     arguments = parser.parse_args(argv)
     _detach()
     if not arguments.in_scope and _moved_to_scope(argv):
         return 0
     _find_packages()
-    return _serve(arguments.home, arguments.linger)
+    return _serve(arguments.home)
 
 
 def _detach() -> None:
@@ -77,7 +76,7 @@ def _find_packages() -> None:
             sys.path.insert(0, str(folder))
 
 
-def _serve(home: Path, linger: float | None) -> int:
+def _serve(home: Path) -> int:
     from bdh_bridge import __version__
     from bdh_bridge.paths import BridgePaths
     from bdh_bridge.worker.lock import WorkerLock
@@ -91,7 +90,7 @@ def _serve(home: Path, linger: float | None) -> int:
 
     from bdh_bridge.worker.service import run_process
 
-    return run_process(paths.hermes_home, lock, linger)
+    return run_process(paths.hermes_home, lock)
 
 
 if __name__ == "__main__":

@@ -252,13 +252,13 @@ class _LiveSettings:
         return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def run_process(home: Path, lock: WorkerLock, linger: float | None = None) -> int:
+def run_process(home: Path, lock: WorkerLock) -> int:
     """The worker as a process of its own; ``lock`` is held."""
     loaded = load(home)
     _log_to_file(loaded.paths.directory / "worker.log")
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        worker = Worker(loaded, lock, mode="process", linger=LINGER if linger is None else linger)
+        worker = Worker(loaded, lock, mode="process")
         with stopped_by_signals(worker):
             worker.run()
     except Exception:

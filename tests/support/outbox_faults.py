@@ -239,7 +239,9 @@ def run(
                 case "worker's lock":
                     # Now a second one can start, while the first still sends.
                     (home / "bdh-bridge" / "worker.lock").unlink(missing_ok=True)
-                    subprocess.run(worker_command(home), env=_environ(), check=True)
+                    subprocess.run(
+                        worker_command(home), env=_environ(), check=True, stderr=subprocess.DEVNULL
+                    )
         crew.join()
         _drive(home, lambda outbox: not outbox.stats(wait=10).by_state.get(State.PENDING))
         graph.heal()

@@ -19,6 +19,7 @@ from bdh_bridge.outbox.store import Spooled
 from bdh_bridge.worker import launch
 from bdh_bridge.worker.launch import LaunchOutcome, ensure_worker, worker_command
 from bdh_bridge.worker.lock import WorkerLock, is_held, read_holder
+from bdh_bridge.worker.service import Worker
 from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.database import StoreError
@@ -122,43 +123,32 @@ def test_ten_starts_at_one_moment_make_one_worker(home, graph):
     assert home.log().count("started") == 1
 
 
-_HASTY_HOST = """
-import random, sys, time
-from pathlib import Path
-from bdh_bridge.outbox.store import Accepted, NewWrite, Outbox
-from bdh_bridge.settings import load
-from bdh_bridge.worker import launch
+class _LastMomentLock(WorkerLock):
+    """A host commits a row when the worker has just found nothing to do, and still holds the lock:
+    the host sees a worker that runs, and starts none."""
 
-command = launch.worker_command
-launch.worker_command = lambda home, *extra: command(home, *extra, "--linger", "0")
-launch.START_GRACE = 0.0
-loaded = load(Path(sys.argv[1]))
-outbox = Outbox(loaded.paths.outbox, spool=loaded.paths.outbox_spool)
-for number in range(int(sys.argv[3])):
-    query = f"{sys.argv[2]} {number}"
-    outbox.accept(NewWrite(
-        query=query, user_prompt=query, source="assistant_response",
-        destination=loaded.settings.api_url,
-    ))
-    assert launch.ensure_worker(loaded).outcome in ("started", "already_running", "not_needed")
-    time.sleep(random.uniform(0, 0.4))
-"""
+    def __init__(self, path: Path, commit: Callable[[], object]) -> None:
+        super().__init__(path)
+        self._commit: Callable[[], object] | None = commit
+
+    def release(self) -> None:
+        commit, self._commit = self._commit, None
+        if commit is not None:
+            commit()
+        super().release()
 
 
 def test_no_row_falls_between_a_worker_that_ends_and_the_next(home, graph):
-    """Workers that end as soon as nothing waits, and hosts that look for one at every moment of
-    that. After the last host nobody wakes anybody: what was missed then would lie for ever."""
-    hosts = [
-        subprocess.Popen(
-            [sys.executable, "-c", _HASTY_HOST, str(home.path), f"host {number}", "8"],
-            env=clean_environ(),
-        )
-        for number in range(3)
-    ]
-    assert [host.wait(90) for host in hosts] == [0, 0, 0]
-    wait_until(home.settled)
-    assert graph.learned == {f"host {h} {n}": 1 for h in range(3) for n in range(8)}
-    assert home.log().count("nothing to do") > 1
+    def commit() -> None:
+        home.accept("at the last moment")
+        assert ensure_worker(home.loaded()).outcome is LaunchOutcome.ALREADY_RUNNING
+
+    lock = _LastMomentLock(home.paths.worker_lock, commit)
+    home.accept("first")
+    assert lock.acquire(wait=0, version="1", mode="command")
+    Worker(home.loaded(), lock, mode="command", linger=0.0).run()
+    assert graph.learned == {"first": 1, "at the last moment": 1}
+    assert not is_held(home.paths.worker_lock)
 
 
 def test_it_is_detached_and_its_environment_is_minimal(home, graph):
