@@ -77,7 +77,9 @@ class Driver:
     @property
     def screen(self) -> str:
         """What is on the screen, as text."""
-        return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+        return "\n".join(
+            strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()
+        )
 
     def pane(self, name: str) -> Any:
         found = self.app.pane(name)

@@ -131,7 +131,9 @@ async def test_the_outbox_shows_what_is_open_and_why(home: Path, drive: Drive) -
         shown = {item.where for item in ui.pane("outbox")._items}
         assert shown == {"pending", "retried", "failed", "quarantined", "unconfirmed"}
         await ui.press("f")
-        await ui.until(lambda: {i.where for i in ui.pane("outbox")._items} == {"failed", "quarantined"})
+        await ui.until(
+            lambda: {i.where for i in ui.pane("outbox")._items} == {"failed", "quarantined"}
+        )
         await ui.press("f")
         await ui.until(lambda: len(ui.pane("outbox")._items) == 6)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import IO
@@ -44,17 +45,21 @@ class FileSource(FeedSource):
             try:
                 with self.path.open("rb") as file:
                     self._trouble = ""
-                    inode = self.path.stat().st_ino
-                    while not self._stop.is_set() and self._same(file, inode):
+                    inode, head = self.path.stat().st_ino, _head(file)
+                    while not self._stop.is_set() and self._same(file, inode, head):
                         if not self._read(file):
                             self._stop.wait(_POLL)
             except (OSError, StoreError) as error:
                 self._trouble = str(error)
                 self._stop.wait(1.0)
 
-    def _same(self, file: IO[bytes], inode: int) -> bool:
+    def _same(self, file: IO[bytes], inode: int, head: bytes) -> bool:
+        """Still the file that was opened, with what was read of it?"""
         status = self.path.stat()
-        return status.st_ino == inode and status.st_size >= file.tell()
+        if status.st_ino != inode or status.st_size < file.tell():
+            return False
+        # Cut and written anew it may have any size; its first line tells.
+        return _head(file).startswith(head)
 
     def _read(self, file: IO[bytes]) -> bool:
         """Take in some whole lines; False if there was none."""
@@ -70,6 +75,10 @@ class FileSource(FeedSource):
             return False
         self.take(batch)
         return True
+
+
+def _head(file: IO[bytes]) -> bytes:
+    return os.pread(file.fileno(), 1_024, 0)
 
 
 def _decode(line: bytes, batch: Batch) -> None:

@@ -1,0 +1,493 @@
+"""Spans from elsewhere: OTLP, Jaeger, Tempo, files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from bdh_otel.export import Exporter
+from bdh_otel.reader import SpanReader, StoredSpan
+from bdh_tui.history import History
+from bdh_tui.sources import LocalSource, Source, SourceError
+from bdh_tui.sources.choose import choose
+from bdh_tui.sources.feed import FeedSource
+from bdh_tui.sources.file import FileSource
+from bdh_tui.sources.otlp import OtlpSource
+from bdh_tui.sources.polling import JaegerSource, TempoSource
+from bdh_tui.sources.wire import from_jaeger, from_otlp_json
+
+from bdh_bridge.paths import BridgePaths
+from tests.tui import scenes
+from tests.tui.conftest import PATIENCE, Drive
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def stored(path: Path) -> list[StoredSpan]:
+    reader = SpanReader(path)
+    try:
+        return reader.after(0, 100_000)
+    finally:
+        reader.close()
+
+
+@pytest.fixture(scope="module")
+def spans(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[StoredSpan]]:
+    """A store with 12 turns, and what is in it."""
+    path = BridgePaths(tmp_path_factory.mktemp("spans")).spans
+    scenes.play(path, 12, over_seconds=60)
+    return path, stored(path)
+
+
+def _free_pair() -> int:
+    """A port that is free together with the one below it."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            port = int(one.getsockname()[1])
+            try:
+                with socket.create_server(("127.0.0.1", port - 1)):
+                    return port
+            except OSError:
+                continue
+
+
+@pytest.fixture
+def otlp() -> Iterator[OtlpSource]:
+    source = OtlpSource("127.0.0.1", _free_pair())
+    source.start()
+    yield source
+    source.stop()
+
+
+# OTLP
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_what_the_worker_exports_arrives_whole_without_content(
+    otlp: OtlpSource, spans: tuple[Path, list[StoredSpan]], protocol: str, tmp_path: Path
+) -> None:
+    import shutil
+
+    path = Path(shutil.copy(spans[0], tmp_path / "spans.sqlite3"))
+    port = otlp.port - (protocol == "grpc")
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+    }
+    exporter = Exporter(path, environment)
+    sent = exporter.run_once(time.monotonic() + 30, force=True).sent
+    exporter.close()
+    assert sent == len(spans[1])
+    got = {span.span_id: span for span in stored(otlp.store)}
+    assert set(got) == {span.span_id for span in spans[1]}
+    for span in spans[1]:
+        other = got[span.span_id]
+        same = ("trace_id", "parent_id", "name", "kind", "start_ns", "end_ns", "status", "gate",
+                "decision", "reason", "outcome", "session", "platform")  # fmt: skip
+        assert [getattr(other, one) for one in same] == [getattr(span, one) for one in same]
+    history = History(otlp.store)
+    turns = history.page(100)
+    assert len(turns) == 12
+    assert not any(turn.message for turn in turns), "content stays where it was"
+    history.close()
+
+
+def test_otlp_as_json_and_gzip_are_taken_and_nonsense_is_refused(otlp: OtlpSource) -> None:
+    url = f"http://127.0.0.1:{otlp.port}/v1/traces"
+    json_headers = {"Content-Type": "application/json"}
+    body = json.dumps(OTLP_JSON).encode()
+    packed = {**json_headers, "Content-Encoding": "gzip"}
+    with httpx.Client(trust_env=False) as http:
+        assert http.post(url, content=gzip.compress(body), headers=packed).status_code == 200
+        assert http.post(url, content=b"{", headers=json_headers).status_code == 400
+        assert http.post(url, content=b"\xff\xff").status_code == 400
+        assert http.post(url, content=b"x", headers=packed).status_code == 400
+        assert http.post(f"{url}/other", content=b"").status_code == 404
+        metrics = f"http://127.0.0.1:{otlp.port}/v1/metrics"
+        assert http.post(metrics, content=b"").status_code == 200
+        bomb = gzip.compress(b"0" * (40 << 20))
+        assert http.post(url, content=bomb, headers=packed).status_code == 413
+    assert [span.name for span in stored(otlp.store)] == ["bdh.turn"]
+
+
+def test_a_taken_port_is_one_clear_sentence() -> None:
+    port = _free_pair()
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(SourceError, match=f"can't listen on 127.0.0.1:{port}"):
+            OtlpSource("127.0.0.1", port).start()
+
+
+def test_the_private_store_is_gone_afterwards(otlp: OtlpSource) -> None:
+    directory = otlp.store.parent
+    assert directory.stat().st_mode & 0o777 == 0o700
+    otlp.stop()
+    assert not directory.exists()
+
+
+async def test_a_remote_hermes_is_watched_and_what_it_lacks_is_hidden(
+    otlp: OtlpSource, empty_home: Path, drive: Drive
+) -> None:
+    async with drive(empty_home, source=otlp) as ui:
+        await ui.sees("otlp 127.0.0.1", "read-only")
+        assert "Blacklist" not in ui.screen.splitlines()[0]
+        assert "Outbox" not in ui.screen.splitlines()[0]
+        httpx.post(
+            f"http://127.0.0.1:{otlp.port}/v1/traces",
+            content=json.dumps(OTLP_JSON).encode(),
+            headers={"Content-Type": "application/json"},
+            trust_env=False,
+        )
+        await ui.sees("(message not kept)")
+        await ui.press("b")
+        await ui.sees("belongs to a Hermes home")
+
+
+# Files
+
+
+def test_a_file_is_followed_through_half_lines_and_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "spans.jsonl"
+    path.write_bytes(_line("aa") + b"not json\n\n" + _line("bb")[:40])
+    source = FileSource(path)
+    source.start()
+    try:
+        until(lambda: len(stored(source.store)) == 1)
+        assert "1 spans could not be read" in source.trouble
+        with path.open("ab") as file:
+            file.write(_line("bb")[40:])
+        until(lambda: len(stored(source.store)) == 2)
+        path.rename(tmp_path / "spans.1.jsonl")
+        path.write_bytes(_line("cc"))
+        until(lambda: len(stored(source.store)) == 3)
+        path.write_bytes(_line("d"))  # cut and written anew
+        until(lambda: len(stored(source.store)) == 4)
+    finally:
+        source.stop()
+
+
+# Jaeger and Tempo: a server with their API, fed with shapes as they answer
+
+
+class Api:
+    """``answers``: path without its query → function of the query's fields."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Callable[[dict[str, str]], Any]] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                fields = {key: values[0] for key, values in parse_qs(parts.query).items()}
+                api.asked.append((parts.path, fields))
+                found = next(
+                    (make for path, make in api.answers.items() if parts.path.startswith(path)),
+                    None,
+                )
+                body = json.dumps(found(fields) if found else {}).encode()
+                self.send_response(200 if found else 404)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    api = Api()
+    yield api
+    api.close()
+
+
+def _run(source: FeedSource, ready: Callable[[], Any]) -> list[StoredSpan]:
+    source.start()
+    try:
+        until(ready)
+        return stored(source.store)
+    finally:
+        source.stop()
+
+
+def test_jaeger_is_polled_and_its_spans_are_ours_again(api: Api) -> None:
+    api.answers["/api/traces"] = lambda fields: {"data": [JAEGER_TRACE]}
+    source = JaegerSource(api.url)
+    got = _run(source, lambda: len(stored(source.store)) == 2)
+    root, gate = sorted(got, key=lambda span: span.start_ns)
+    assert (root.name, root.parent_id, root.platform) == ("bdh.turn", None, "cli")
+    assert (gate.parent_id, gate.decision, gate.reason) == (root.span_id, "skip", "casual")
+    assert gate.failed
+    assert gate.attributes["bdh.context.titles"] == ["one", "two"]
+    assert gate.attributes["bdh.gate.value"] == 3.0
+    assert gate.events[0].name == "exception"
+    fields = api.asked[0][1]
+    assert fields["service"] == "hermes-bdh-bridge"
+    assert int(fields["end"]) > int(fields["start"]) > 1e15, "microseconds"
+
+
+def test_a_full_answer_of_jaeger_is_asked_for_in_halves(api: Api) -> None:
+    """400 traces in one hour, at most 200 in an answer: none may be missing."""
+    now = time.time()
+    times = [now - 9 * number for number in range(400)]
+
+    def answer(fields: dict[str, str]) -> Any:
+        since, until_ = int(fields["start"]) / 1e6, int(fields["end"]) / 1e6
+        found = [n for n, at in enumerate(times) if since <= at <= until_]
+        return {"data": [_jaeger(number, times[number]) for number in found[:200]]}
+
+    api.answers["/api/traces"] = answer
+    source = JaegerSource(api.url)
+    within_the_hour = sum(at >= now - 3_600 for at in times)
+    assert within_the_hour >= 399
+    got = _run(source, lambda: len(stored(source.store)) >= within_the_hour)
+    assert len({span.trace_id for span in got}) >= within_the_hour
+
+
+def test_tempo_is_searched_and_its_traces_are_fetched(api: Api) -> None:
+    trace_id = "5b8efff798038103d269b633813fc60c"
+    started = time.time_ns() - 10**9
+    found = {"traceID": trace_id, "startTimeUnixNano": str(started), "durationMs": 12}
+    api.answers["/api/search"] = lambda fields: {"traces": [found]}
+    api.answers["/api/traces/"] = lambda fields: TEMPO_TRACE  # no /api/v2: an older Tempo
+    source = TempoSource(api.url)
+    got = _run(source, lambda: stored(source.store))
+    assert [(span.name, span.trace_id) for span in got] == [("bdh.turn", trace_id)]
+    assert api.asked[0][1]["q"] == '{ resource.service.name = "hermes-bdh-bridge" }'
+
+
+def test_an_api_that_is_away_is_told_and_comes_back(api: Api) -> None:
+    source = JaegerSource(api.url)
+    source.start()
+    try:
+        until(lambda: "404" in source.trouble)
+        assert "tried again in" in source.trouble
+        api.answers["/api/traces"] = lambda fields: {"data": [JAEGER_TRACE]}
+        until(lambda: not source.trouble and stored(source.store))
+    finally:
+        source.stop()
+
+
+# What is not trusted
+
+
+def test_spans_that_can_t_be_read_are_counted_and_the_others_kept() -> None:
+    good = OTLP_JSON["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    bad = [
+        {**good, "traceId": "xyz"},
+        {**good, "spanId": "0" * 16},
+        {**good, "startTimeUnixNano": "-1"},
+        {**good, "startTimeUnixNano": str(1 << 70)},
+        {**good, "endTimeUnixNano": "soon"},
+        {},
+        None,
+    ]
+    document = {"resourceSpans": [{"scopeSpans": [{"spans": [*bad, good]}]}]}
+    batch = from_otlp_json(document)
+    assert (len(batch.rows), batch.unreadable) == (1, len(bad))
+
+
+def test_what_comes_over_a_wire_is_bounded() -> None:
+    attributes = [
+        {"key": f"k{number}", "value": {"stringValue": "x" * 100_000}} for number in range(300)
+    ]
+    good = OTLP_JSON["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    span = {**good, "name": "n" * 9_999, "attributes": attributes}
+    (row,) = from_otlp_json({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).rows
+    kept = json.loads(row.attributes)
+    assert len(kept) == 128
+    assert max(map(len, kept.values())) == 65_536
+    assert len(row.name) == 1_000
+    for document in (None, [], {"resourceSpans": 3}, {"batches": [{"scopeSpans": "x"}]}):
+        assert not from_otlp_json(document).rows
+    assert not from_jaeger({"spans": [{"traceID": 1}]}).rows
+
+
+# --source
+
+
+def test_the_source_is_chosen_by_one_word(tmp_path: Path) -> None:
+    paths = BridgePaths(tmp_path)
+    made: list[Source] = []
+
+    def chosen(text: str) -> Source:
+        made.append(choose(text, paths))
+        return made[-1]
+
+    assert isinstance(chosen("local"), LocalSource)
+    otlp = chosen("otlp:14318")
+    assert isinstance(otlp, OtlpSource)
+    assert (otlp.host, otlp.port) == ("127.0.0.1", 14318)
+    anywhere = chosen("otlp:0.0.0.0:14318")
+    assert isinstance(anywhere, OtlpSource)
+    assert anywhere.host == "0.0.0.0"
+    assert chosen("otlp").label == "otlp 127.0.0.1:4318 (gRPC 4317)"
+    secret = chosen("jaeger=http://me:secret@localhost:16686")
+    assert secret.label == "jaeger localhost:16686"
+    assert isinstance(chosen("tempo=http://localhost:3200"), TempoSource)
+    for wrong in ("otlp:99999", "otlp:1", "jaeger=localhost", "nowhere", str(tmp_path)):
+        with pytest.raises(SourceError):
+            choose(wrong, paths)
+    for source in made:
+        source.stop()
+
+
+def _span(span_id: str) -> dict[str, Any]:
+    start = time.time_ns() - 10**9
+    return {
+        "traceId": "5b8efff798038103d269b633813fc60c",
+        "spanId": span_id,
+        "name": "bdh.turn",
+        "kind": 1,
+        "startTimeUnixNano": str(start),
+        "endTimeUnixNano": str(start + 12_000_000),
+        "attributes": [
+            {"key": "bdh.platform", "value": {"stringValue": "telegram"}},
+            {"key": "bdh.turn.first", "value": {"boolValue": True}},
+            {"key": "bdh.turn.answer_characters", "value": {"intValue": "412"}},
+        ],
+        "status": {},
+    }
+
+
+def _document(span: dict[str, Any]) -> dict[str, Any]:
+    resource = {
+        "attributes": [{"key": "service.name", "value": {"stringValue": "hermes-bdh-bridge"}}]
+    }
+    scope = {"scope": {"name": "bdh_bridge"}, "spans": [span]}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
+
+
+def _line(ending: str) -> bytes:
+    return json.dumps(_document(_span(f"eee19b7ec3c1{ending:0>4}"))).encode() + b"\n"
+
+
+OTLP_JSON = _document(_span("eee19b7ec3c1b174"))
+#: Tempo's `/api/traces/{id}` as protojson: `batches`, and ids in base64.
+TEMPO_TRACE = {
+    "batches": [
+        {
+            "resource": {},
+            "scopeSpans": [
+                {
+                    "spans": [
+                        {
+                            **_span("eee19b7ec3c1b174"),
+                            "traceId": "W47/95gDgQPSabYzgT/GDA==",
+                            "spanId": "7uGbfsPBsXQ=",
+                            "kind": "SPAN_KIND_INTERNAL",
+                            "status": {"code": "STATUS_CODE_OK"},
+                        }
+                    ]
+                }
+            ],
+        }
+    ]
+}
+
+
+def _tag(key: str, kind: str, value: Any) -> dict[str, Any]:
+    return {"key": key, "type": kind, "value": value}
+
+
+def _jaeger(number: int, at: float) -> dict[str, Any]:
+    trace_id = f"{number + 1:032x}"
+    return {
+        "traceID": trace_id,
+        "spans": [
+            {
+                "traceID": trace_id,
+                "spanID": f"{number + 1:016x}",
+                "operationName": "bdh.turn",
+                "references": [],
+                "startTime": int(at * 1e6),
+                "duration": 1_000,
+                "tags": [],
+                "logs": [],
+                "processID": "p1",
+            }
+        ],
+        "processes": {"p1": {"serviceName": "hermes-bdh-bridge", "tags": []}},
+    }
+
+
+_NOW_US = time.time_ns() // 1_000
+#: One element of `data` of Jaeger's `/api/traces`.
+JAEGER_TRACE = {
+    "traceID": "5b8efff798038103d269b633813fc60c",
+    "spans": [
+        {
+            "traceID": "5b8efff798038103d269b633813fc60c",
+            "spanID": "eee19b7ec3c1b174",
+            "operationName": "bdh.turn",
+            "references": [],
+            "startTime": _NOW_US - 50_000,
+            "duration": 40_000,
+            "tags": [
+                _tag("bdh.platform", "string", "cli"),
+                _tag("span.kind", "string", "internal"),
+                _tag("otel.scope.name", "string", "bdh_bridge"),
+            ],
+            "logs": [],
+            "processID": "p1",
+        },
+        {
+            "traceID": "5b8efff798038103d269b633813fc60c",
+            "spanID": "eee19b7ec3c1b175",
+            "operationName": "bdh.gate eligibility",
+            "references": [
+                {
+                    "refType": "CHILD_OF",
+                    "traceID": "5b8efff798038103d269b633813fc60c",
+                    "spanID": "eee19b7ec3c1b174",
+                }
+            ],
+            "startTime": _NOW_US - 49_000,
+            "duration": 20,
+            "tags": [
+                _tag("bdh.gate.name", "string", "eligibility"),
+                _tag("bdh.gate.decision", "string", "skip"),
+                _tag("bdh.gate.reason", "string", "casual"),
+                _tag("bdh.gate.value", "int64", 3),
+                _tag("bdh.context.titles", "string", '["one","two"]'),
+                _tag("otel.status_code", "string", "ERROR"),
+                _tag("error", "bool", True),
+            ],
+            "logs": [
+                {
+                    "timestamp": _NOW_US,
+                    "fields": [
+                        _tag("event", "string", "exception"),
+                        _tag("exception.type", "string", "OSError"),
+                    ],
+                }
+            ],
+            "processID": "p1",
+        },
+    ],
+    "processes": {"p1": {"serviceName": "hermes-bdh-bridge", "tags": []}},
+}
