@@ -218,8 +218,9 @@ async def all_receipts(bench: Any) -> list[Any]:
 async def received(bench: Any, count: int) -> None:
     """Wait until the inbox holds ``count`` receipts."""
     query = "SELECT count(*) FROM receipts"
-    while await bench.adapter._desk.actor.run(lambda db: db.execute(query).fetchone()[0]) < count:
-        await asyncio.sleep(0.005)
+    stored = 0
+    while stored < count:
+        stored = await bench.adapter._desk.actor.run(lambda db: db.execute(query).fetchone()[0])
 
 
 def resident() -> int:

@@ -139,12 +139,18 @@ def _list(args: argparse.Namespace, operator: Operator) -> int:
     else:
         wanted = [] if args.all else [status for status in Status if status not in FINAL]
     receipts = operator.receipts(wanted, limit=max(1, args.n))
+    barriers: dict[str, int] = {}
+    for held in operator.receipts([Status.QUARANTINED], limit=10_000):
+        barriers.setdefault(held.session_key, held.ingest_seq)
     for receipt in receipts:
         if args.json:
             print(json.dumps(asdict(receipt)))
             continue
         text = _one_line(receipt.effective_body or "(text removed)", 60)
         why = f" ({receipt.outcome})" if receipt.outcome else ""
+        barrier = barriers.get(receipt.session_key, receipt.ingest_seq)
+        if receipt.status is Status.PENDING and barrier < receipt.ingest_seq:
+            why = f" (behind {barrier})"
         print(
             f"{receipt.ingest_seq:>6}  {_time(receipt.created_at)}  "
             f"{receipt.status.value + why:<28}  {_one_line(receipt.author_name, 16):<16}  {text}"
@@ -198,7 +204,12 @@ def _facts(receipt: Receipt) -> list[tuple[str, str]]:
 
 
 def _settle(args: argparse.Namespace, operator: Operator) -> int:
-    decision = operator.settle(args.number, args.action, confirmed=args.may_repeat)
+    from hermes_borgee.remediation import Unconfirmed
+
+    try:
+        decision = operator.settle(args.number, args.action, confirmed=args.may_repeat)
+    except Unconfirmed as error:
+        raise CommandError(f"{error} with --may-repeat-effects") from error
     print(decision.answer + ("" if decision.by_gateway else " (no gateway is running)"))
     return 0
 

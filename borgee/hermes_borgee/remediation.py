@@ -25,6 +25,10 @@ class Refused(Exception):
     """The action can't be carried out. ``str()`` says why."""
 
 
+class Unconfirmed(Refused):
+    """The action needs a confirmation of its risk."""
+
+
 async def recover(adapter: Any, desk: Desk) -> int:
     """Settle what a dead process left behind, before anything connects.
 
@@ -58,9 +62,9 @@ def check_action(status: Status | None, action: str, *, confirmed: bool) -> None
     if status is not Status.QUARANTINED:
         raise Refused(f"the receipt is {status.value}; only a quarantined one can be settled")
     if action == "requeue" and not confirmed:
-        raise Refused(
+        raise Unconfirmed(
             "running it again may repeat what it already did (tools, requests, replies); "
-            "confirm that this risk is accepted"
+            "accept that"
         )
 
 

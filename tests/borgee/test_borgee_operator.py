@@ -188,6 +188,12 @@ def test_list_and_show_escape_what_people_wrote(home: Path) -> None:
     assert "no receipt 999" in printed
 
 
+def test_what_waits_behind_a_quarantined_message_says_so(home: Path) -> None:
+    number = put(home, "doubtful")
+    put(home, "later", Status.PENDING)
+    assert f"pending (behind {number})" in run("borgee", "inbox", "list")[1]
+
+
 def test_status_tells_what_is_wrong_with_the_configuration(home: Path) -> None:
     put(home, "doubtful")
     (home / "config.yaml").write_text("borgee: {enabled: true}\n")
@@ -212,6 +218,7 @@ def test_without_a_gateway_it_is_settled_directly(home: Path) -> None:
     status, printed = run("borgee", "inbox", "requeue", str(second))
     assert status == 2
     assert "may repeat" in printed
+    assert "--may-repeat-effects" in printed
     assert status_of(home, second) is Status.QUARANTINED
     status, printed = run("borgee", "inbox", "requeue", str(second), "--may-repeat-effects")
     assert status == 0, printed
