@@ -41,7 +41,7 @@ class Home:
         part.replace(self.path / ".env")
 
     def loaded(self) -> Loaded:
-        return load(self.path, environ={})
+        return load(self.path, environ=clean_environ())
 
     def accept(self, query: str = "Which port?", **fields: str) -> str:
         return accept(

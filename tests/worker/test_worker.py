@@ -160,7 +160,7 @@ import os, sys
 from pathlib import Path
 from bdh_bridge.settings import load
 from bdh_bridge.worker.launch import ensure_worker
-print(ensure_worker(load(Path({str(home.path)!r}), environ={{}})).outcome)
+print(ensure_worker(load(Path({str(home.path)!r}))).outcome)
 """
     home.accept()
     environ = clean_environ({"SOME_SECRET": "hunter2", "BDH_API_TOKEN": "t", "LC_ALL": "C.UTF-8"})
