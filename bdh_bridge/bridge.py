@@ -42,8 +42,9 @@ log = logging.getLogger(__name__)
 #: Seconds that the end of a turn may wait for its spans to be on disk.
 FLUSH_SECONDS = 0.25
 
-#: More than any gate looks at and any query holds.
-MAX_MESSAGE_CHARACTERS = 65_536
+#: Characters of a message that are kept: more of its beginning than any gate looks at or any query
+#: holds, and its end, which may be the question about what was pasted before.
+MESSAGE_HEAD, MESSAGE_TAIL = 24_576, 8_192
 
 #: ``error`` marks the turns that failed; all others ended as turns do.
 _FAILED = frozenset({"api_error"})
@@ -267,14 +268,20 @@ def message_view(
     sender_id: str,
     is_background_review: bool,
 ) -> TurnView:
-    """A host's message as the gates see it: of a huge one the beginning, since turns whose end
-    is never heard of stay in memory for hours."""
+    """A host's message as the gates see it: a huge one without its middle, since turns whose
+    end is never heard of stay in memory for hours."""
     return TurnView(
         session_id=session_id,
         turn_id=turn_id,
         platform=platform,
         sender_id=sender_id,
-        message=message[:MAX_MESSAGE_CHARACTERS] if isinstance(message, str) else None,
-        flattened="" if isinstance(message, str) else flatten(message)[:MAX_MESSAGE_CHARACTERS],
+        message=_without_middle(message) if isinstance(message, str) else None,
+        flattened="" if isinstance(message, str) else _without_middle(flatten(message)),
         is_background_review=is_background_review,
     )
+
+
+def _without_middle(text: str) -> str:
+    if len(text) <= MESSAGE_HEAD + MESSAGE_TAIL:
+        return text
+    return f"{text[:MESSAGE_HEAD]}\n...\n{text[-MESSAGE_TAIL:]}"

@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 
 from bdh_bridge.bridge import Bridge, message_view
 from bdh_bridge.gates.view import AnswerView
-from bdh_bridge.text import flatten
+from bdh_bridge.text import bounded, flatten
 from bdh_bridge.turns import Turn
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 MARKER = "[BDH]"
+MAX_ID_BYTES = 1_024
 
 
 def guarded(hook: Callable[..., R]) -> Callable[..., R | None]:
@@ -172,5 +173,7 @@ def _turn(bridge: Bridge | None, kwargs: dict[str, Any]) -> Turn | None:
 
 
 def _text(kwargs: dict[str, Any], name: str) -> str:
+    """A name or id of the host: valid Unicode, bounded, since thousands are kept."""
     value = kwargs.get(name)
-    return value if isinstance(value, str) else "" if value is None else str(value)
+    text = value if isinstance(value, str) else "" if value is None else str(value)
+    return bounded(text, MAX_ID_BYTES)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bdh_bridge.gates import eligibility as eligibility_gate
+from bdh_bridge.gates import injectable as injectable_gate
 from bdh_bridge.gates.decision import Decision, GatePath, allow, skip
 from bdh_bridge.gates.read import read_gates
 from bdh_bridge.gates.reasons import Reason
@@ -100,7 +101,7 @@ class ReadPath:
         if not last.allowed:
             turn.read_outcome = str(last.reason)
             return []
-        return [_query_text(view.text)]
+        return self._own_words(turn, view)
 
     def _worth_routing(self, view: TurnView, last: Decision) -> bool:
         if last.gate == eligibility_gate.NAME:
@@ -125,7 +126,7 @@ class ReadPath:
             if not last.allowed:
                 turn.read_outcome = str(last.reason)
                 return []
-            return [_query_text(view.text)]
+            return self._own_words(turn, view)
         self._record_route(turn, "rewrite")
         turn.store_candidate = decision.store_candidate
         turn.write_query = decision.write_query
@@ -141,9 +142,18 @@ class ReadPath:
         if not decision.should_retrieve:
             turn.read_outcome = str(routed.reason)
             return []
-        return decision.retrieval_queries(self._settings.rewrite_max_variants) or [
-            _query_text(view.text)
-        ]
+        variants = decision.retrieval_queries(self._settings.rewrite_max_variants)
+        return variants or self._own_words(turn, view)
+
+    def _own_words(self, turn: Turn, view: TurnView) -> list[str]:
+        """The message as the query; nothing, if it is but a quoted context block."""
+        query = bounded(without_context_blocks(view.text), MAX_QUERY_BYTES).strip()
+        if query:
+            return [query]
+        decision = skip(injectable_gate.NAME, GatePath.READ, Reason.EMPTY_MESSAGE)
+        record_decision(self._tracer, turn.span, decision)
+        turn.read_outcome = str(decision.reason)
+        return []
 
     def _context(self, turn: Turn, answer: QueryResult, history: Sequence[Any]) -> str | None:
         missing = any(not note.excerpt for note in answer.notes)
@@ -177,10 +187,6 @@ class ReadPath:
         span = self._tracer.start_span(names.ROUTE, parent=turn.span)
         span.set_attribute(attr.ROUTE_ROUTER, router)
         span.end()
-
-
-def _query_text(message: str) -> str:
-    return bounded(without_context_blocks(message), MAX_QUERY_BYTES)
 
 
 def _evidence(answer: QueryResult) -> Mapping[str, float] | None:

@@ -91,7 +91,10 @@ class WritePath:
                 answer, view, self._settings, self._blacklist, self._state, self._job_prompt
             )
         )
-        if turn is None or not decisions[-1].allowed:
+        if turn is None or view is None or not decisions[-1].allowed:
+            return decisions
+        if not _query(turn, view):  # nothing but a quoted context block
+            decisions.append(skip("captured", GatePath.WRITE, Reason.NO_USER_MESSAGE))
             return decisions
         if turn.store_candidate is not None:
             store = turn.store_candidate
@@ -105,7 +108,7 @@ class WritePath:
         return decisions
 
     def _queue(self, turn: Turn, view: TurnView, answer: AnswerView) -> None:
-        query = bounded(without_context_blocks(turn.write_query or view.text), MAX_QUERY_BYTES)
+        query = _query(turn, view)
         prompt = bounded(answer.content, MAX_ANSWER_BYTES)
         span = self._tracer.start_span(names.WRITE, kind=SpanKind.PRODUCER, parent=turn.span)
         with span:
@@ -180,3 +183,7 @@ class WritePath:
                 attr.TURN_CLOSE_REASON: "end_of_turn",
             },
         )
+
+
+def _query(turn: Turn, view: TurnView) -> str:
+    return bounded(without_context_blocks(turn.write_query or view.text), MAX_QUERY_BYTES).strip()
