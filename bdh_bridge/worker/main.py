@@ -83,6 +83,8 @@ def _serve(home: Path) -> int:
     from bdh_otel.database import make_private_directory
 
     paths = BridgePaths(home.absolute())
+    if not home.is_dir():  # removed since we were started: not to be made again
+        return 0
     make_private_directory(paths.directory)
     lock = WorkerLock(paths.worker_lock)
     if not lock.acquire(wait=LOCK_WAIT, version=__version__, mode="process"):

@@ -424,6 +424,15 @@ def test_from_a_checkout_it_needs_no_installed_package(home, graph, tmp_path):
         assert str(clone) in Path(f"/proc/{pid}/cmdline").read_text()
 
 
+def test_a_home_that_is_gone_is_not_made_again(tmp_path):
+    home = tmp_path / "gone"
+    # The detached process holds the pipe, too: run() returns when it has ended.
+    subprocess.run(
+        worker_command(home), env=clean_environ(), check=True, timeout=60, stdout=subprocess.PIPE
+    )
+    assert not home.exists()
+
+
 def test_a_lock_is_free_again_however_its_holder_died(tmp_path):
     path = tmp_path / "worker.lock"
     code = f"""
