@@ -43,6 +43,8 @@ class Dispatch:
         self.error: BaseException | None = None
         self.model_called = False
         """Set by a hook in the agent's thread."""
+        self.interrupted = False
+        """Set by a hook: Hermes ended the turn before it was done."""
         self.delivery_failed = False
         self.verdict = ""
         """The outcome in one word, once it is settled."""
@@ -208,6 +210,11 @@ class Dispatcher:
         if dispatch.error is not None:
             error = f"{type(dispatch.error).__name__}: {dispatch.error}"[:500]
             return Status.FAILED, Outcome.HANDLER_ERROR, error
+        if dispatch.returned and dispatch.interrupted:
+            if self._adapter.host.not_ready() == "draining":
+                # Ended by the shutdown, not by a person: how far it came is not known.
+                return Status.IN_DOUBT, Outcome.SHUTDOWN, ""
+            return Status.COMPLETED, Outcome.STOPPED, ""
         if dispatch.returned:
             if dispatch.delivery_failed:
                 return Status.FAILED, Outcome.UNDELIVERED, "the reply could not be sent"

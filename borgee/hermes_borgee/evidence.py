@@ -1,4 +1,4 @@
-"""The evidence that a turn ran, seen by a hook in the agent's thread.
+"""The evidence of how a turn went, seen by hooks in the agent's thread.
 
 Hermes copies the context of the task that dispatches a message to the thread that runs its turn,
 so a context variable tells the hook which message it is.
@@ -14,6 +14,7 @@ class Seen(Protocol):
     """What the hook marks."""
 
     model_called: bool
+    interrupted: bool
 
 
 current: contextvars.ContextVar[Seen | None] = contextvars.ContextVar(
@@ -26,3 +27,10 @@ def note_model_call(**_: Any) -> None:
     dispatch = current.get()
     if dispatch is not None:
         dispatch.model_called = True
+
+
+def note_end(*, interrupted: Any = False, **_: Any) -> None:
+    """``on_session_end`` hook, which Hermes fires at the end of every turn."""
+    dispatch = current.get()
+    if dispatch is not None and interrupted:
+        dispatch.interrupted = True

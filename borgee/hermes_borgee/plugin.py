@@ -21,7 +21,7 @@ def register(ctx: Any) -> None:
     Runs at every start of Hermes, also of a chat that never connects to Borgee: the SDK and what
     needs it are imported when the adapter is built.
     """
-    from hermes_borgee.evidence import note_model_call
+    from hermes_borgee.evidence import note_end, note_model_call
     from hermes_borgee.tools import register_tools
 
     ctx.register_platform(
@@ -40,6 +40,7 @@ def register(ctx: Any) -> None:
         standalone_sender_fn=_send_standalone,
     )
     ctx.register_hook("pre_llm_call", note_model_call)
+    ctx.register_hook("on_session_end", note_end)
     register_tools(ctx)
 
 

@@ -131,6 +131,8 @@ def test_stop_during_a_long_turn(gateway: Gateway, model: Model, borgee: BppServ
     borgee.push("/stop", channel_id="stops")
     completed(gateway, "/stop")
     gateway.wait(lambda: gateway.statuses("very long work")[0] in ("completed", "failed"))
+    [row] = gateway.rows("SELECT outcome FROM receipts WHERE source_body LIKE '%very long work'")
+    assert row["outcome"] == "stopped"
     # The next turn's history holds the stopped message: the model must not wait for it again.
     gate.set()
     completed(gateway, "and then this")
@@ -219,7 +221,12 @@ def test_killed_in_the_middle_of_turns_and_started_again(
     completed(gateway, "behind it")
     assert model.times("unfinished business") == 2
 
+    # An ordinary end in the middle of a turn: Hermes interrupts it, so its fate is open.
+    model.hold("cut short")
+    borgee.push("this will be cut short", channel_id="last")
+    gateway.wait(lambda: model.times("cut short"))
     gateway.stop()
+    assert gateway.statuses("cut short") == ["in_doubt"]
     assert not list((gateway.home / "state").rglob("*borgee*.lock"))
     assert [row["ended_at"] for row in gateway.rows("SELECT * FROM gaps")][-1] is None
 

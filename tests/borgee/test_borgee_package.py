@@ -85,6 +85,6 @@ def test_the_platform_fits_hermes_own_registry() -> None:
     entry = PlatformEntry(**platform)  # raises TypeError for a field that Hermes does not know
     assert entry.name == "borgee"
     assert entry.check_fn()
-    assert context.hooks == ["pre_llm_call"]
+    assert context.hooks == ["pre_llm_call", "on_session_end"]
     assert {tool["toolset"] for tool in context.tools} == {"borgee"}
     assert all(tool["schema"]["name"] == tool["name"] for tool in context.tools)
