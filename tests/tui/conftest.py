@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bdh_tui.app import BridgeApp
-from bdh_tui.picture import settle
-from bdh_tui.sources import LocalSource, Source
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from bdh_bridge.settings import load
+from bdh_tui.app import BridgeApp
+from bdh_tui.picture import settle
+from bdh_tui.sources import LocalSource, Source
 from tests.tui.scenes import busy_home
 
 PATIENCE = 20.0
@@ -55,7 +55,7 @@ class Driver:
         await self.pilot.press(*keys)
         await self.settled()
 
-    def fill(self, field: type[Input] | str, text: str) -> None:
+    def fill(self, field: str, text: str) -> None:
         """Put text into an input, at once."""
         self.app.screen.query_one(field, Input).value = text
 

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from bdh_tui.blacklist.preview import Message, preview, slow
 from textual.widgets import Input, TextArea
 
 from bdh_bridge.gates.blacklist import Blacklist
 from bdh_bridge.paths import BridgePaths
+from bdh_tui.blacklist.preview import Message, preview, slow
 from tests.tui.conftest import Drive, Driver
 from tests.tui.scenes import BLACKLIST
 

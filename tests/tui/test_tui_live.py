@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bdh_otel.tracer import Tracer
-from textual.widgets import Input
-
 from bdh_bridge.paths import BridgePaths
+from bdh_otel.tracer import Tracer
 from tests.tui import scenes
 from tests.tui.conftest import Drive
 
@@ -85,7 +83,7 @@ async def test_the_filter_shows_only_what_matches_and_escape_clears_it(
 ) -> None:
     async with drive(home) as ui:
         live = ui.pane("live")
-        ui.fill(Input, "gate:blacklist decision:skip")
+        ui.fill("Input", "gate:blacklist decision:skip")
         await ui.until(lambda: live.turns and all(t.read == "blacklisted" for t in live.turns))
         assert len(live.turns) == 10
         await ui.press("slash", "escape")
@@ -101,7 +99,7 @@ async def test_a_wrong_filter_says_what_is_wrong(home: Path, drive: Drive) -> No
 
 async def test_filters_are_saved_for_the_next_run(home: Path, drive: Drive) -> None:
     async with drive(home) as ui:
-        ui.fill(Input, "platform:cli")
+        ui.fill("Input", "platform:cli")
         await ui.press("s")
     kept = BridgePaths(home).directory / "tui.json"
     assert kept.stat().st_mode & 0o777 == 0o600

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -191,28 +193,26 @@ async def test_the_payload_is_shown_and_the_turn_opened(home: Path, drive: Drive
 async def test_deliver_now_starts_a_worker_that_delivers(
     home: Path, graph: EmbeddedGraph, drive: Drive
 ) -> None:
-    import subprocess
-    import sys
-
     from tests.tui.scenes import GRAPH
 
     (home / ".env").write_text(f"BDH_API_URL={graph.url}\n", encoding="utf-8")
     paths = BridgePaths(home)
-    with contextlib.closing(Outbox(paths.outbox, spool=paths.outbox_spool)) as outbox:
-        with outbox.handle.use(5) as connection:
-            for table in ("writes", "lanes"):
-                connection.execute(
-                    f"UPDATE {table} SET destination = ?, vault_id = '' WHERE vault_id = 'pending'"
-                    " AND destination = ?",
-                    (graph.url, GRAPH),
-                )
+    outbox = Outbox(paths.outbox, spool=paths.outbox_spool)
+    with contextlib.closing(outbox), outbox.handle.use(5) as connection:
+        for table in ("writes", "lanes"):
+            connection.execute(
+                f"UPDATE {table} SET destination = ?, vault_id = '' WHERE vault_id = 'pending'"
+                " AND destination = ?",
+                (graph.url, GRAPH),
+            )
     try:
         async with drive(home) as ui:
             await ui.press("7", "n")
             await ui.until(lambda: states(home).get("") is State.DELIVERED, "the delivery")
     finally:
         command = [sys.executable, "-m", "bdh_bridge.cli", "--home", str(home), "worker", "stop"]
-        subprocess.run(command, check=False, capture_output=True, timeout=60)
+        stopping = await asyncio.create_subprocess_exec(*command, stdout=-3, stderr=-3)
+        await asyncio.wait_for(stopping.wait(), 60)
 
 
 # What all share

@@ -15,6 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+
+from bdh_bridge.paths import BridgePaths
 from bdh_otel.export import Exporter
 from bdh_otel.reader import SpanReader, StoredSpan
 from bdh_tui.history import History
@@ -25,8 +27,6 @@ from bdh_tui.sources.file import FileSource
 from bdh_tui.sources.otlp import OtlpSource
 from bdh_tui.sources.polling import JaegerSource, TempoSource
 from bdh_tui.sources.wire import from_jaeger, from_otlp_json
-
-from bdh_bridge.paths import BridgePaths
 from tests.tui import scenes
 from tests.tui.conftest import PATIENCE, Drive
 
@@ -127,9 +127,9 @@ def test_otlp_as_json_and_gzip_are_taken_and_nonsense_is_refused(otlp: OtlpSourc
 
 def test_a_taken_port_is_one_clear_sentence() -> None:
     port = _free_pair()
-    with socket.create_server(("127.0.0.1", port)):
-        with pytest.raises(SourceError, match=f"can't listen on 127.0.0.1:{port}"):
-            OtlpSource("127.0.0.1", port).start()
+    told = pytest.raises(SourceError, match=f"can't listen on 127.0.0.1:{port}")
+    with socket.create_server(("127.0.0.1", port)), told:
+        OtlpSource("127.0.0.1", port).start()
 
 
 def test_the_private_store_is_gone_afterwards(otlp: OtlpSource) -> None:
@@ -146,12 +146,12 @@ async def test_a_remote_hermes_is_watched_and_what_it_lacks_is_hidden(
         await ui.sees("otlp 127.0.0.1", "read-only")
         assert "Blacklist" not in ui.screen.splitlines()[0]
         assert "Outbox" not in ui.screen.splitlines()[0]
-        httpx.post(
-            f"http://127.0.0.1:{otlp.port}/v1/traces",
-            content=json.dumps(OTLP_JSON).encode(),
-            headers={"Content-Type": "application/json"},
-            trust_env=False,
-        )
+        async with httpx.AsyncClient(trust_env=False) as http:
+            await http.post(
+                f"http://127.0.0.1:{otlp.port}/v1/traces",
+                content=json.dumps(OTLP_JSON).encode(),
+                headers={"Content-Type": "application/json"},
+            )
         await ui.sees("(message not kept)")
         await ui.press("b")
         await ui.sees("belongs to a Hermes home")
@@ -206,7 +206,7 @@ class Api:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, *args: Any) -> None:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -322,7 +322,8 @@ def test_what_comes_over_a_wire_is_bounded() -> None:
     assert len(kept) == 128
     assert max(map(len, kept.values())) == 65_536
     assert len(row.name) == 1_000
-    for document in (None, [], {"resourceSpans": 3}, {"batches": [{"scopeSpans": "x"}]}):
+    odd: list[Any] = [None, [], {"resourceSpans": 3}, {"batches": [{"scopeSpans": "x"}]}]
+    for document in odd:
         assert not from_otlp_json(document).rows
     assert not from_jaeger({"spans": [{"traceID": 1}]}).rows
 

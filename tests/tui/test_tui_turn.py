@@ -66,7 +66,7 @@ async def test_exported_json_holds_every_span_and_can_be_opened_as_a_source(
         await ui.until(lambda: ui.pane("turn").spans)
         spans = ui.pane("turn").spans
         await ui.press("e")
-    (file,) = tmp_path.glob("trace-*.jsonl")
+    file = tmp_path / f"trace-{spans[0].trace_id[:16]}.jsonl"
     assert file.stat().st_mode & 0o777 == 0o600
     written = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     assert [one["span_id"] for one in written] == [span.span_id for span in spans]
@@ -92,10 +92,9 @@ async def test_brackets_walk_to_the_neighbours(home: Path, drive: Drive) -> None
 async def test_a_broken_parent_ring_hides_nothing(home: Path) -> None:
     from dataclasses import replace
 
+    from bdh_bridge.paths import BridgePaths
     from bdh_otel.reader import SpanReader
     from bdh_tui.turn.waterfall import branches
-
-    from bdh_bridge.paths import BridgePaths
 
     reader = SpanReader(BridgePaths(home).spans)
     spans = reader.after(0, 12)

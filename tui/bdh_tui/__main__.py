@@ -30,10 +30,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if arguments.plain:
-        from bdh_tui import plain
+        from bdh_tui import ticker
 
         with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-            plain.run(loaded, source, lambda text: print(text, flush=True), latest=arguments.n)
+            ticker.run(loaded, source, lambda text: print(text, flush=True), latest=arguments.n)
         return 0
     from bdh_tui.app import BridgeApp
 

@@ -13,6 +13,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from bdh_tui.fields import Field
+
 
 class Confirm(ModalScreen[bool]):
     """A yes or no. With ``phrase``, that word has to be typed for a yes."""
@@ -33,7 +35,7 @@ class Confirm(ModalScreen[bool]):
                 yield Static(Content(self._detail), classes="dialog-detail")
             if self._phrase:
                 yield Static(Content(f"Type {self._phrase} and press Enter. Escape: leave it."))
-                yield Input(compact=True)
+                yield Field(compact=True)
             else:
                 yield Static(Content.assemble(("y", "$accent bold"), " yes   ",
                                               ("n", "$accent bold"), " no"))  # fmt: skip
@@ -64,7 +66,7 @@ class Ask(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(Content.styled(self._question, "bold"))
-            yield Input(self._value, compact=True, select_on_focus=False)
+            yield Field(self._value, compact=True, select_on_focus=False)
             if self._detail:
                 yield Static(Content(self._detail), classes="dialog-detail")
 

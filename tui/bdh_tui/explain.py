@@ -47,7 +47,7 @@ def why(span: StoredSpan) -> str:
     value, bound = get(attr.GATE_VALUE), get(attr.GATE_THRESHOLD)
     if isinstance(value, int | float) and isinstance(bound, int | float):
         relation = "<" if value < bound else "≥"
-        unit = wording.unit(plain(str(get(attr.GATE_UNIT) or ""), 40))
+        unit = wording.unit(str(get(attr.GATE_UNIT) or ""))
         text += f": {unit} {_figure(value)} {relation} {_figure(bound)}".replace(":  ", ": ")
     rule, line = get(attr.GATE_RULE), get(attr.GATE_RULE_LINE)
     if rule:

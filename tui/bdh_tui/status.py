@@ -14,7 +14,9 @@ LATE = 2.0
 
 
 class StatusBar(Widget):
-    DEFAULT_CSS = "StatusBar { height: 1; background: $panel; }"
+    DEFAULT_CSS = """
+    StatusBar { height: 1; background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
+    """
 
     def __init__(self, label: str, read_only: bool, health: Health) -> None:
         super().__init__()

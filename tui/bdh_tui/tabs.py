@@ -13,7 +13,7 @@ from bdh_tui.text import MUTED, Line
 
 
 class TabStrip(Widget):
-    DEFAULT_CSS = "TabStrip { height: 1; background: $panel; }"
+    DEFAULT_CSS = "TabStrip { height: 1; background: $panel; text-wrap: nowrap; }"
 
     active: reactive[str] = reactive("")
 

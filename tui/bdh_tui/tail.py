@@ -66,9 +66,9 @@ class Tail:
                 news = self.look()
             except FileNotFoundError:
                 self.since = 0
-                self._say(f"no spans yet: {self.history.reader.path} appears with the first turn")
+                self._say("no spans yet: the store appears with the first turn")
             except StoreError as error:
-                self._say(str(error))
+                self._say(f"{error.reason}; {error.mend}")
             else:
                 self._say("")
                 if news is not None:

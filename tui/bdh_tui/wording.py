@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bdh_tui.plain import plain
+
 #: How a path of the turn ended, in two or three words.
 SHORT = {
     # read
@@ -139,16 +141,21 @@ _UNITS = {
 
 
 def short(code: str) -> str:
-    return SHORT.get(code, code.replace("_", " "))
+    return SHORT.get(code) or _unknown(code)
 
 
 def clause(code: str) -> str:
-    return CLAUSES.get(code, code.replace("_", " "))
+    return CLAUSES.get(code) or _unknown(code)
 
 
 def hop(code: str) -> str:
-    return HOPS.get(code, code.replace("_", " "))
+    return HOPS.get(code) or _unknown(code)
 
 
 def unit(code: str) -> str:
-    return _UNITS.get(code, code)
+    return _UNITS.get(code) or _unknown(code)
+
+
+def _unknown(code: str) -> str:
+    """A code of another version, or of anybody: it comes from the store, so it is escaped."""
+    return plain(code.replace("_", " "), 60)

@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 
 from bdh_bridge.gates.blacklist_rules import OFF, parse_rule
 from bdh_tui.blacklist.preview import Message, Preview, preview, problem
+from bdh_tui.fields import Field
 from bdh_tui.lines import LineList
 from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, clock, plain
 
@@ -63,10 +64,10 @@ class RuleEditor(ModalScreen[Edited | None]):
                     MUTED,
                 )
             )
-            yield Input(self._source, placeholder="the rule", compact=True, id="rule")
+            yield Field(self._source, placeholder="the rule", compact=True, id="rule")
             yield self._verdict_line
             if self._with_comment:
-                yield Input(placeholder="why (optional comment)", compact=True, id="comment")
+                yield Field(placeholder="why (optional comment)", compact=True, id="comment")
             yield self._summary
             yield self._matches
             yield Static(Content.styled("Enter or Ctrl+S: save   Escape: leave it", MUTED))

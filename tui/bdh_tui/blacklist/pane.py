@@ -21,6 +21,7 @@ from bdh_tui.blacklist.document import Document
 from bdh_tui.blacklist.editor import Edited, RuleEditor
 from bdh_tui.blacklist.preview import Message, hits, messages, problem
 from bdh_tui.dialogs import Choose, Confirm
+from bdh_tui.fields import Editor
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
 from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, age, lines, number, plain, tail
@@ -60,7 +61,7 @@ class BlacklistPane(Pane):
         yield Static(id="blacklist-head")
         with ContentSwitcher(initial="rules"):
             yield LineList(self._draw, id="rules", empty="No rules. Press a to add one.")
-            yield TextArea(id="rules-text", show_line_numbers=True, soft_wrap=True)
+            yield Editor(id="rules-text", show_line_numbers=True, soft_wrap=True)
         yield Static(id="blacklist-detail")
 
     @property

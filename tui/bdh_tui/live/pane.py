@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from bdh_tui.dialogs import Choose
+from bdh_tui.fields import Field
 from bdh_tui.filters import Filter, FilterError
 from bdh_tui.lines import LineList
 from bdh_tui.live import row
@@ -71,7 +72,7 @@ class LivePane(Pane):
         self._searched_to: TurnSummary | None = None
         # Kept here: news may come in while the application is being taken down.
         self.lines = LineList(self._draw, empty=NOTHING)
-        self._field = Input(
+        self._field = Field(
             placeholder="/ filter: gate:blacklist decision:skip text:…", compact=True
         )
         self._state = Static(id="live-state")

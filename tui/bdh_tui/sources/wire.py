@@ -54,7 +54,7 @@ def from_otlp_json(document: Any) -> Batch:
     Tempo's older answers call them ``batches``, and write ids in base64 instead of hex.
     """
     batch = Batch()
-    body = document.get("trace", document) if isinstance(document, Mapping) else {}
+    body: Any = document.get("trace", document) if isinstance(document, Mapping) else {}
     resources = body.get("resourceSpans") or body.get("batches") or ()
     for resource in _mappings(resources):
         scopes = resource.get("scopeSpans") or resource.get("instrumentationLibrarySpans")

@@ -1,0 +1,133 @@
+"""No text of a message, a file or a peer is markup, and none of it steers the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import unicodedata
+from pathlib import Path
+
+from textual.widgets import Input
+
+from bdh_bridge.outbox.store import NewWrite, Outbox
+from bdh_bridge.paths import BridgePaths
+from bdh_bridge.state import SharedState
+from bdh_otel import attributes as attr
+from bdh_otel.tracer import Tracer
+from tests.support.http_peer import Peer, answering, json_response
+from tests.tui import scenes
+from tests.tui.conftest import Drive, Driver
+
+#: ESC, OSC 52 (clipboard), C1 CSI, bidi override, zero width, bell, and markup that crashes.
+EVIL = (
+    "\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\u202egnp.exe\u200b[/foo] [red]x[/] [@click=app.quit]y[/]"
+)
+
+
+def evil_home(home: Path, graph: str) -> None:
+    paths = BridgePaths(home)
+    tracer = Tracer(paths.spans, content="full", strict=True)
+    now = time.time_ns() - 10**9
+    scene = scenes.Scene(
+        tracer, f"{EVIL} message", f"{EVIL} s", f"{EVIL} p", time.time_ns() - 10**9
+    )
+    scene.gates("read", until="blacklist")
+    scene.gate("read", f"g{EVIL}", f"r{EVIL}", "skip", GATE_RULE=EVIL, GATE_UNIT=EVIL,
+               GATE_VALUE=1, GATE_THRESHOLD=2)  # fmt: skip
+    scene.hop(f"pro{EVIL}", "timeout", 5, 1, **{attr.HOP_ERROR: f"said {EVIL}"})
+    scene.span(f"chat {EVIL}", 1, {attr.HOP_OUTCOME: EVIL, attr.PROVIDER_NAME: f"{EVIL}2"}, EVIL)
+    values = {attr.CONTEXT_NOTES: 1, attr.CONTEXT_TITLES: [EVIL], attr.CONTEXT_TEXT: EVIL}
+    scene.span("bdh.context", 1, values)
+    failing = scene.tracer.start_span(f"odd {EVIL}", parent=scene.root)
+    failing.record_exception(ValueError(EVIL))
+    failing.fail("x", EVIL)
+    failing.end()
+    scene.short_answer()
+    scene.end(EVIL, EVIL, EVIL)
+    assert tracer.flush(10)
+    tracer.shutdown()
+    outbox = Outbox(paths.outbox, spool=paths.outbox_spool)
+    with contextlib.closing(outbox):
+        outbox.accept(
+            NewWrite(
+                query=EVIL, user_prompt=EVIL, source="x", destination=EVIL, vault_id=EVIL,
+                traceparent=EVIL, session_id=EVIL, turn_id=EVIL, platform=EVIL, model=EVIL,
+                created_ns=0,
+            )
+        )  # fmt: skip
+    paths.blacklist.write_text(f"# {EVIL}\n{EVIL}\nre:{EVIL}(\n", encoding="utf-8")
+    state = SharedState(paths.state, busy_timeout=5.0)
+    state.record_failure(f"provider:pro{EVIL}")
+    state.close()
+    (home / ".env").write_text(f"BDH_API_URL={graph}\n", encoding="utf-8")
+
+
+def raw(ui: Driver) -> str:
+    """What would be written to the terminal, without the application's own styles."""
+    return "".join(strip.text for strip in ui.app.screen._compositor.render_strips())
+
+
+def assert_harmless(ui: Driver) -> None:
+    hidden = {
+        char for char in raw(ui) if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    }
+    assert not hidden, f"{hidden!r} reached the screen:\n{ui.screen!r}"
+
+
+async def test_hostile_text_is_shown_and_never_obeyed_on_every_screen(
+    empty_home: Path, drive: Drive
+) -> None:
+    pair = {"pair": f"{EVIL}|{EVIL}", "weight": 0.5, "frequency": 1.0}
+    stats = {
+        "neurons": EVIL,
+        "synapses": None,
+        "queries_processed": 10**40,
+        "top_hebbian": [pair, 3],
+    }
+    peer = Peer(answering(json_response(stats)))
+    evil_home(empty_home, peer.url)
+    async with drive(empty_home, size=(200, 60)) as ui:
+        for key in "1234567":
+            await ui.press(key)
+            assert_harmless(ui)
+            assert "Traceback" not in ui.screen
+        await ui.sees("[/foo]")
+        await ui.press("7", "enter")
+        await ui.sees("user_prompt")
+        assert_harmless(ui)
+        await ui.press("escape", "5")
+        await ui.sees("↔")
+        await ui.press("1", "enter")
+        await ui.until(lambda: ui.app.pane("turn") and ui.pane("turn").spans)
+        turn = ui.pane("turn")
+        for index in range(turn.lines.count):
+            turn.lines.select(index)
+            await ui.settled()
+            assert_harmless(ui)
+        await ui.press("enter")
+        assert_harmless(ui)
+        await ui.press("escape", "c")
+        assert_harmless(ui)
+        await ui.press("escape", "6", "v")
+        await ui.settled()
+        assert_harmless(ui)
+        await ui.press("escape", "1", "b")
+        await ui.until(lambda: ui.app.screen.query("#rule"))
+        assert "\x1b" in ui.app.screen.query_one("#rule", Input).value
+        assert_harmless(ui)
+        await ui.press("escape", "slash")
+        ui.fill("Input", f"text:{EVIL[:5]} nofield:{EVIL}")
+        await ui.settled()
+        assert_harmless(ui)
+
+
+async def test_an_error_of_the_graph_is_escaped_too(empty_home: Path, drive: Drive) -> None:
+    peer = Peer(answering(json_response({"error": EVIL}, "500 Broken")))
+    (empty_home / ".env").write_text(f"BDH_API_URL={peer.url}\n", encoding="utf-8")
+    async with drive(empty_home) as ui:
+        await ui.press("5")
+        await ui.sees("http error", "/foo")
+        assert_harmless(ui)
+        await ui.press("v")
+        await ui.sees("No list of vaults")
+        assert_harmless(ui)

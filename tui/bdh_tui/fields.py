@@ -1,0 +1,44 @@
+"""Fields to type in that show no control character of what they hold.
+
+A rule, or a message that a rule is made of, may hold escape sequences; the text stays as it is,
+but each such character is drawn as a mark.
+"""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual.strip import Strip
+from textual.widgets import Input, TextArea
+
+from bdh_otel.escape import escape
+
+_MARK = "\N{REPLACEMENT CHARACTER}"
+
+
+class Field(Input):
+    """One line."""
+
+    def render_line(self, y: int) -> Strip:
+        return masked(super().render_line(y))
+
+
+class Editor(TextArea):
+    """Many lines."""
+
+    def render_line(self, y: int) -> Strip:
+        return masked(super().render_line(y))
+
+
+def masked(strip: Strip) -> Strip:
+    """The strip with a mark for every character that a terminal would obey instead of show."""
+    if strip.text.isprintable():
+        return strip
+    segments = [
+        Segment("".join(_shown(char) for char in text), style, control)
+        for text, style, control in strip
+    ]
+    return Strip(segments).adjust_cell_length(strip.cell_length)
+
+
+def _shown(char: str) -> str:
+    return char if escape(char) == char else _MARK
