@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from bdh_bridge.bridge import Bridge, message_view
+from bdh_bridge.caller import note_dispatch
 from bdh_bridge.gates.view import AnswerView
 from bdh_bridge.text import bounded, flatten
 from bdh_bridge.turns import Turn
@@ -59,6 +60,7 @@ class Hooks:
         "on_session_end",
         "on_session_finalize",
         "on_session_reset",
+        "pre_gateway_dispatch",
     )
 
     def __init__(
@@ -164,6 +166,12 @@ class Hooks:
         ended = _text(kwargs, "old_session_id") or _text(kwargs, "session_id")
         if bridge := self._bridge():
             bridge.session_ended(ended, "reset")
+
+    @guarded
+    def pre_gateway_dispatch(self, **kwargs: Any) -> None:
+        """A message reached the gateway, on its event loop: ``/bdh`` has to know who gives it."""
+        note_dispatch(kwargs.get("event"), kwargs.get("gateway"))
+
 
 
 def _turn(bridge: Bridge | None, kwargs: dict[str, Any]) -> Turn | None:

@@ -74,6 +74,7 @@ def _register(ctx: Any, who: str) -> Homes:
     ctx.register_tool("bdh_query", TOOLSET, QUERY_SCHEMA, homes.bdh_query)
     ctx.register_tool("bdh_stats", TOOLSET, STATS_SCHEMA, homes.bdh_stats)
     _register_command(ctx)
+    _register_slash_command(ctx, homes)
     log.info(
         "[bdh-bridge] %s registered: hooks=[%s], tools=[%s], api=%s, telemetry=%s%s",
         bdh_bridge.__version__,
@@ -135,6 +136,15 @@ def _register_command(ctx: Any) -> None:
     ctx.register_cli_command(
         "bdh", "See and steer the BDH bridge", cli.add_commands, cli.run_and_exit
     )
+
+
+def _register_slash_command(ctx: Any, homes: Homes) -> None:
+    if not hasattr(ctx, "register_command"):
+        return
+    from bdh_bridge import slash
+
+    command = slash.SlashCommand(lambda home: homes.of(home) if home else homes.bridge())
+    ctx.register_command(slash.NAME, command.run, "See and steer the BDH bridge", slash.HINT)
 
 
 def _rewriter_factory(ctx: Any, settings: Settings) -> Any:
