@@ -6,6 +6,7 @@ Nothing here knows Hermes: :mod:`bdh_bridge.hooks` translates.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import threading
@@ -109,7 +110,7 @@ class Bridge:
             target=lambda: self.blacklist.rules, name="bdh-blacklist", daemon=True
         ).start()
 
-    def begin_turn(self, turn: Turn, view: TurnView, history: Sequence[Any]) -> str | None:
+    def begin_turn(self, turn: Turn, history: Sequence[Any]) -> str | None:
         """The read path of a turn that :meth:`new_turn` made. Returns its context or None."""
         self.turns.add(turn)
         turn.span.save_provisional()
@@ -118,7 +119,7 @@ class Bridge:
                 # Rows that an earlier process left behind wait for a worker, too.
                 self._first_turn.set()
                 self.wake_worker()
-            return self.read_path.run(turn, view, history)
+            return self.read_path.run(turn, turn.view, history)
 
     def new_turn(
         self,
@@ -134,11 +135,12 @@ class Bridge:
 
         ``characters``: length of the whole message, of which ``view`` may hold the beginning.
         """
-        turn_id = view.turn_id or f"{view.session_id}:{os.urandom(4).hex()}"
+        session_id = view.session_id
+        turn_id = view.turn_id or f"{session_id}:{os.urandom(4).hex()}"
         span = self.tracer.start_span(names.TURN)
         span.set_attributes(
             {
-                attr.CONVERSATION_ID: view.session_id,
+                attr.CONVERSATION_ID: session_id,
                 attr.TURN_ID: turn_id,
                 attr.PLATFORM: view.platform,
                 attr.REQUEST_MODEL: model,
@@ -149,9 +151,14 @@ class Bridge:
         )
         if sender_id:
             span.set_attribute(attr.SENDER, sender_id)
+        delegated_by = self.turns.delegator(view.session_id)
+        if delegated_by is not None:
+            # Gates judge a sub-agent by the person or the job on whose behalf it runs.
+            who = delegated_by.principal
+            view = dataclasses.replace(view, session_id=who.session_id, sender_id=who.sender_id)
         return Turn(
             turn_id=turn_id,
-            session_id=view.session_id,
+            session_id=session_id,
             task_id=task_id,
             platform=view.platform,
             model=model,
@@ -159,6 +166,7 @@ class Bridge:
             view=view,
             span=span,
             created=time.monotonic(),
+            delegated_by=delegated_by,
         )
 
     def answered(self, turn: Turn | None, answer: AnswerView) -> None:

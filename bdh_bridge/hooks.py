@@ -60,6 +60,7 @@ class Hooks:
         "on_session_end",
         "on_session_finalize",
         "on_session_reset",
+        "subagent_start",
         "pre_gateway_dispatch",
     )
 
@@ -94,7 +95,7 @@ class Hooks:
             characters=len(message) if isinstance(message, str) else None,
         )
         history = kwargs.get("conversation_history")
-        context = bridge.begin_turn(turn, view, history if isinstance(history, list) else [])
+        context = bridge.begin_turn(turn, history if isinstance(history, list) else [])
         return {"context": context} if context else None
 
     @guarded
@@ -168,10 +169,20 @@ class Hooks:
             bridge.session_ended(ended, "reset")
 
     @guarded
+    def subagent_start(self, **kwargs: Any) -> None:
+        """A turn delegates: what the sub-agent may read and teach is what this turn may."""
+        bridge, child = self._bridge(), _text(kwargs, "child_session_id")
+        if bridge is None or not child:
+            return
+        parent_session = _text(kwargs, "parent_session_id")
+        turn = bridge.turns.get(_text(kwargs, "parent_turn_id"), parent_session)
+        if turn is not None:
+            bridge.turns.delegate(child, turn)
+
+    @guarded
     def pre_gateway_dispatch(self, **kwargs: Any) -> None:
         """A message reached the gateway, on its event loop: ``/bdh`` has to know who gives it."""
         note_dispatch(kwargs.get("event"), kwargs.get("gateway"))
-
 
 
 def _turn(bridge: Bridge | None, kwargs: dict[str, Any]) -> Turn | None:

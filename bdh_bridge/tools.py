@@ -256,28 +256,34 @@ class Tools:
         raise AssertionError("the loop returns or raises")
 
     def _may_read(self, turn: Turn | None, session_id: str, span: LocalSpan) -> None:
-        decision = self._sender(GatePath.READ, turn)
-        if decision is not None and not decision.allowed:
+        decision = self._sender(GatePath.READ, self._principal(turn, session_id))
+        if not decision.allowed:
             record_decision(self._tracer, span, decision)
             raise ToolFailure("not_permitted", str(decision.reason))
 
     def _may_learn(self, turn: Turn | None, session_id: str, span: LocalSpan) -> bool:
         """Whether the query may teach the graph. Raises ToolFailure if it may not be asked."""
         self._may_read(turn, session_id, span)
-        platform = turn.platform if turn else ""
-        decisions: list[Decision | None] = [
-            cron(GatePath.WRITE, platform, session_id, self._job_prompt),
-            self._sender(GatePath.WRITE, turn),
-        ]
-        denied = [decision for decision in decisions if decision and not decision.allowed]
+        who = self._principal(turn, session_id)
+        where, session = (who.platform, who.session_id) if who else ("", session_id)
+        decisions = (
+            cron(GatePath.WRITE, where, session, self._job_prompt),
+            self._sender(GatePath.WRITE, who),
+        )
+        denied = [decision for decision in decisions if not decision.allowed]
         for decision in denied:
             record_decision(self._tracer, span, decision)
         return not denied
 
-    def _sender(self, path: GatePath, turn: Turn | None) -> Decision | None:
+    def _principal(self, turn: Turn | None, session_id: str) -> Turn | None:
+        """The turn on whose behalf the tool is called: a sub-agent's is that of who delegated."""
+        found = turn or self._turns.delegator(session_id)
+        return found.principal if found else None
+
+    def _sender(self, path: GatePath, who: Turn | None) -> Decision:
         settings = self._settings
         listed = settings.read_senders if path is GatePath.READ else settings.write_senders
-        return sender(path, turn.platform if turn else "", turn.sender_id if turn else "", listed)
+        return sender(path, who.platform if who else "", who.sender_id if who else "", listed)
 
     def _vault(self, args: Mapping[str, Any]) -> str | None:
         vault = args.get("vault_id")

@@ -25,6 +25,8 @@ MAX_AGE_SECONDS = 4 * 3600.0
 #: message is still at hand.
 GRACE_SECONDS = 600.0
 MAX_GRACE = 256
+#: Sessions of sub-agents whose delegating turn is remembered.
+MAX_DELEGATED = 256
 
 
 @dataclass(slots=True)
@@ -48,7 +50,14 @@ class Turn:
     retrieved: bool = False
     accepted_write: str = ""
     used_bdh_query: bool = False
+    #: The turn that delegated to the sub-agent whose turn this is.
+    delegated_by: Turn | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def principal(self) -> Turn:
+        """The turn of a person or a job on whose behalf this one runs; mostly itself."""
+        return self.delegated_by.principal if self.delegated_by else self
 
     @property
     def route(self) -> str:
@@ -76,6 +85,7 @@ class Turns:
         self._lock = threading.Lock()
         self._live: OrderedDict[str, Turn] = OrderedDict()
         self._grace: OrderedDict[str, tuple[float, Turn]] = OrderedDict()
+        self._delegated: OrderedDict[str, Turn] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._live)
@@ -109,12 +119,13 @@ class Turns:
     def take_over(self, other: Turns) -> None:
         """Go on with the turns of a registry that is no longer asked."""
         with other._lock:
-            live, grace = dict(other._live), dict(other._grace)
+            live, grace, delegated = dict(other._live), dict(other._grace), dict(other._delegated)
             other._live.clear()
             other._grace.clear()
         with self._lock:
             self._live.update(live)
             self._grace.update(grace)
+            self._delegated.update(delegated)
 
     def revive(self, turn: Turn) -> bool:
         """Make a turn live again that had ended in an API error; False if it had not."""
@@ -123,6 +134,18 @@ class Turns:
                 return False
             self._live[turn.turn_id] = turn
             return True
+
+    def delegate(self, child_session_id: str, turn: Turn) -> None:
+        """Note that ``turn`` started a sub-agent with a session of its own."""
+        with self._lock:
+            self._delegated[child_session_id] = turn
+            while len(self._delegated) > MAX_DELEGATED:
+                self._delegated.popitem(last=False)
+
+    def delegator(self, session_id: str) -> Turn | None:
+        """The turn that started the sub-agent of this session; it may have ended since."""
+        with self._lock:
+            return self._delegated.get(session_id)
 
     def get(self, turn_id: str, session_id: str = "") -> Turn | None:
         """The turn with this id; where the host gave no id, the session's newest one."""

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from bdh_bridge.demo.model_server import ScriptedAnswer
 from bdh_bridge.text import CONTEXT_OPENING
 from bdh_otel import attributes as attr
-from tests.support.hermes import Host, InProcess, attributes, write_config
+from tests.support.hermes import Host, InProcess, attributes, in_process, write_config
 from tests.support.http_peer import answering, json_response, peer
 
 pytestmark = pytest.mark.hermes
@@ -152,3 +153,50 @@ def test_a_profile_that_does_not_enable_the_bridge_passes_untouched(
     assert json.loads(result)["error"] == "disabled"
     assert not (home / "bdh-bridge").exists()
     assert host.spans() == []
+
+
+DELEGATE = (
+    ScriptedAnswer(
+        "delegate it",
+        "I have asked a sub-agent. " + "It will look. " * 20,
+        tool="delegate_task",
+        arguments='{"goal": "look up tracing", "toolsets": ["bdh"]}',
+    ),
+    ScriptedAnswer("look up tracing", "Found.", tool="bdh_query", arguments='{"query": "tracing"}'),
+)
+
+
+@pytest.mark.parametrize(
+    ("session", "platform", "sender", "outcome", "learns"),
+    [
+        ("cron_nosuchjob_20260101_030000", "cron", "", "ok", False),
+        ("s-owner", "telegram", "1", "ok", True),
+        ("s-friend", "telegram", "2", "ok", False),
+        ("s-stranger", "telegram", "3", "not_permitted", None),
+        ("s-terminal", "cli", "", "ok", True),
+    ],
+)
+def test_a_sub_agent_may_do_what_the_turn_that_delegated_may(
+    host: Host, session: str, platform: str, sender: str, outcome: str, learns: bool | None
+) -> None:
+    host.model.answers = DELEGATE
+    host.environ["BDH_WORKER"] = "off"
+    if platform != "cron":
+        host.environ |= {
+            "BDH_READ_SENDERS": "telegram:1,telegram:2",
+            "BDH_WRITE_SENDERS": "telegram:1",
+        }
+    with in_process(host) as hermes:
+        tools = ["bdh", "delegation"]
+        agent = hermes.agent(session, platform=platform, user_id=sender, enabled_toolsets=tools)
+        hermes.say(agent, "Please delegate it")
+        spans = host.wait_for(lambda spans: attributes(spans, "execute_tool bdh_query"))
+    (tool,) = [span for span in spans if span.name == "execute_tool bdh_query"]
+    assert tool.session != session
+    assert tool.attributes[attr.TOOL_OUTCOME] == outcome
+    asked = [
+        span.attributes[attr.RETRIEVAL_LEARN]
+        for span in spans
+        if span.parent_id == tool.span_id and span.name == "retrieval"
+    ]
+    assert asked == ([] if learns is None else [learns])
