@@ -190,6 +190,7 @@ def test_starting_leaves_no_zombie(home):
     before = set(_children())
     assert ensure_worker(home.loaded()).outcome is LaunchOutcome.STARTED
     wait_until(lambda: not set(_children()) - before)
+    wait_until(home.settled)
 
 
 def _children() -> list[int]:
