@@ -112,15 +112,24 @@ def _status(args: argparse.Namespace, operator: Operator) -> int:
     try:
         counts = {status.value: n for status, n in operator.counts().items()}
         gaps = [asdict(gap) for gap in operator.gaps()]
+        health = operator.health()
     except NoInbox:
-        counts, gaps = {}, []
+        counts, gaps, health = {}, [], None
     if args.json:
-        print(json.dumps({"problems": problems, "receipts": counts, "gaps": gaps}))
+        connection = asdict(health) if health else None
+        print(
+            json.dumps(
+                {"problems": problems, "connection": connection, "receipts": counts, "gaps": gaps}
+            )
+        )
         return 0
     print(f"inbox          {operator.path}")
     print("configuration  " + ("ok" if not problems else "not usable:"))
     for problem in problems:
         print(f"  - {_escape(problem)}")
+    if health is not None:
+        why = f": {_escape(health.reason)}" if health.reason else ""
+        print(f"connection     {health.state} since {_time(health.since)}{why}")
     shown = ", ".join(f"{counts[status]} {status}" for status in _STATUSES if status in counts)
     print(f"receipts       {shown or 'none yet'}")
     for gap in gaps[-5:]:

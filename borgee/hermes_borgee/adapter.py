@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +40,11 @@ from hermes_borgee.remediation import Remediation, recover
 from hermes_borgee.replies import Replies
 from hermes_borgee.scheduler import Result, Scheduler
 from hermes_borgee.tracing import Tracing
-from hermes_borgee.work import Work, conversation_prompt
+from hermes_borgee.work import Work, conversation_prompt, local_time
 
 log = logging.getLogger(__name__)
 
 PLATFORM = "borgee"
-PRUNE_EVERY = 3600.0
 #: Hermes gives an adapter this long to leave, unless told otherwise.
 HOST_LEAVE_SECONDS = 5.0
 
@@ -119,6 +117,7 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
             self._set_fatal_error("borgee_inbox", str(error), retryable=True)
         except LinkFailure as failure:
             log.error("[bdh-bridge] borgee: %s", failure.message)
+            await self._note_health("failed" if failure.final else "waiting", failure.message)
             self._set_fatal_error(
                 f"borgee_{failure.kind.value}", failure.message, retryable=not failure.final
             )
@@ -158,7 +157,7 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
         await self._scheduler.start()
         self._chores = [
             asyncio.create_task(self._remediation.serve_requests(), name="borgee-requests"),
-            asyncio.create_task(self._prune(desk, settings.retention_days), name="borgee-prune"),
+            asyncio.create_task(desk.keep_short(settings.retention_days), name="borgee-prune"),
         ]
         live.enter(self, asyncio.get_running_loop())
         self._mark_connected()
@@ -188,6 +187,8 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
             if self._link is not None and self._link.agent_id:
                 with contextlib.suppress(database.StoreError, ActorClosed):
                     await self._desk.actor.run(ledger.open_gap, "the gateway was not running")
+                if self._link.state is LinkState.CLOSED:
+                    await self._note_health("stopped", "")
             await self._desk.close()
         if self._ownership is not None:
             await asyncio.to_thread(self._ownership.release)
@@ -316,9 +317,7 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
             reply_to_message_id=receipt.reply_to_id or None,
             channel_prompt=conversation_prompt(receipt),
             metadata={RECEIPT: receipt.ingest_seq, "borgee_context": receipt.context},
-            timestamp=datetime.fromtimestamp(receipt.source_created_at / 1000, UTC)
-            .astimezone()
-            .replace(tzinfo=None),
+            timestamp=local_time(receipt.source_created_at),
         )
 
     async def run_receipt(self, receipt: Receipt) -> Result:
@@ -353,6 +352,7 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
     async def _link_changed(self, state: LinkState, failure: LinkFailure | None) -> None:
         online = state is LinkState.ONLINE
         self._running = online
+        await self._note_health(state.value, failure.message if failure else "")
         with contextlib.suppress(database.StoreError, ActorClosed):
             if self._desk is not None and online:
                 gap = await self._desk.actor.run(ledger.close_gap)
@@ -378,6 +378,11 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
                 error_message=failure.message if failure else "reconnecting",
             )
 
+    async def _note_health(self, state: str, reason: str) -> None:
+        with contextlib.suppress(database.StoreError, ActorClosed):
+            if self._desk is not None:
+                await self._desk.actor.run(ledger.set_health, state, reason)
+
     async def _link_gave_up(self, failure: LinkFailure) -> None:
         self._set_fatal_error(f"borgee_{failure.kind.value}", failure.message, retryable=False)
         # In a task of its own: Hermes answers by calling disconnect(), which ends this one.
@@ -397,15 +402,6 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
             await super().handle_message(event)
             return {"aborted": True}
         return {"aborted": False}
-
-    async def _prune(self, desk: Desk, retention_days: float) -> None:
-        while True:
-            try:
-                while await desk.actor.run(ledger.prune, retention_days):
-                    pass  # the receipts of this moment take their turns in between
-            except database.StoreError as error:
-                log.warning("[bdh-bridge] borgee: retention skipped: %s", error)
-            await asyncio.sleep(PRUNE_EVERY)
 
 
 def _host_patience() -> float:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from pathlib import Path
 
+from bdh_otel import database
 from hermes_borgee import inbox, ledger
 from hermes_borgee.actor import SqliteActor
 from hermes_borgee.inbox import Head
 from hermes_borgee.receipts import DispatchClass, NewReceipt, Outcome, Receipt, Status
+
+log = logging.getLogger(__name__)
+
+PRUNE_EVERY = 3600.0
 
 
 class Desk:
@@ -73,3 +80,13 @@ class Desk:
 
     async def was_sent(self, message_id: str) -> bool:
         return await self.actor.run(ledger.was_sent, message_id)
+
+    async def keep_short(self, retention_days: float) -> None:
+        """Apply retention now and every hour, until cancelled."""
+        while True:
+            try:
+                while await self.actor.run(ledger.prune, retention_days):
+                    pass  # the receipts of this moment take their turns in between
+            except database.StoreError as error:
+                log.warning("[bdh-bridge] borgee: retention skipped: %s", error)
+            await asyncio.sleep(PRUNE_EVERY)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from bdh_otel import database
 from hermes_borgee.evidence import current
 from hermes_borgee.receipts import DispatchClass, Outcome, Receipt, Status
-from hermes_borgee.scheduler import Deferred, Ended, Result
+from hermes_borgee.scheduler import STORE_PAUSE, Deferred, Ended, Result
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,6 @@ class Dispatch:
     def __init__(self, receipt: Receipt, task: asyncio.Task[Any] | None) -> None:
         self.receipt = receipt
         self.task = task
-        self.claimed_at = time.time()
         self.deferred = ""
         """Why it did not reach Hermes; empty if it did or if nothing is known yet."""
         self.demote = False
@@ -39,7 +38,6 @@ class Dispatch:
         self.inline = False
         """Hermes handled it beside the running turn, in our own task."""
         self.returned = False
-        self.cancelled = False
         self.error: BaseException | None = None
         self.model_called = False
         """Set by a hook in the agent's thread."""
@@ -94,6 +92,9 @@ class Dispatcher:
                     # The adapter is closing: what may have had effects stays in doubt.
                     await self._abandon(dispatch)
                     raise
+                except Exception as error:
+                    # A message that can't even be handed over must not stay claimed for ever.
+                    dispatch.error = dispatch.error or error
                 return await self._settle(dispatch)
         finally:
             current.reset(token)
@@ -110,9 +111,6 @@ class Dispatcher:
             return None
         try:
             response = await handler(event)
-        except asyncio.CancelledError:
-            dispatch.cancelled = True
-            raise
         except Exception as error:
             # Hermes swallows it in some places; the receipt must not.
             dispatch.error = error
@@ -145,15 +143,21 @@ class Dispatcher:
 
     async def _may_start(self, dispatch: Dispatch) -> bool:
         """Commit that the receipt runs; the last look at the host comes after the commit."""
+        if dispatch.started:
+            return False  # Hermes offers it a second time
         refusal = self._refusal(dispatch)
-        if not refusal and not dispatch.started:
-            if not await self._store.begin(dispatch.receipt):
-                refusal = "claim_lost"
-            else:
+        if not refusal:
+            try:
+                begun = await self._store.begin(dispatch.receipt)
+            except database.StoreError as error:
+                log.error("[bdh-bridge] borgee: a message waits for the inbox: %s", error)
+                begun, refusal = False, "inbox"
+            if begun:
                 refusal = self._refusal(dispatch)
                 dispatch.started = not refusal
-        if refusal:
-            dispatch.deferred = refusal
+            else:
+                refusal = refusal or "claim_lost"
+        dispatch.deferred = refusal
         return not refusal
 
     def _refusal(self, dispatch: Dispatch) -> str:
@@ -192,14 +196,14 @@ class Dispatcher:
         receipt = dispatch.receipt
         if dispatch.deferred:
             dispatch.verdict = f"deferred_{dispatch.deferred}"
-            await self._store.give_back(receipt, demote=dispatch.demote)
+            await self._surely(self._store.give_back, receipt, demote=dispatch.demote)
             return Deferred(dispatch.deferred, dispatch.demote)
         status, outcome, error = self._verdict(dispatch)
         dispatch.verdict = outcome.value
         if status is Status.PENDING:
-            await self._store.give_back(receipt)
+            await self._surely(self._store.give_back, receipt)
             return Deferred("shutdown")
-        await self._store.finish(receipt, status, outcome, error)
+        await self._surely(self._store.finish, receipt, status, outcome, error)
         if status is Status.FAILED:
             log.warning(
                 "[bdh-bridge] borgee: receipt %d failed: %s", receipt.ingest_seq, outcome.value
@@ -239,7 +243,7 @@ class Dispatcher:
         receipt = dispatch.receipt
         dispatch.verdict = Outcome.CONTROL_TIMEOUT.value
         if not dispatch.started:
-            await self._store.give_back(receipt)
+            await self._surely(self._store.give_back, receipt)
             return Deferred("control_timeout")
         log.error(
             "[bdh-bridge] borgee: receipt %d (%s) did not finish within %g s; its session is "
@@ -256,12 +260,26 @@ class Dispatcher:
         except Exception:
             # The quarantine holds the session's turns back, and remediation resets it.
             log.exception("[bdh-bridge] borgee: a session could not be suspended")
-        await self._store.quarantine(
+        await self._surely(
+            self._store.quarantine,
             receipt.ingest_seq,
             Outcome.CONTROL_TIMEOUT,
             f"no end within {self._control_timeout:g} s",
         )
         return Ended(blocks=True)
+
+    async def _surely(
+        self, operation: Callable[..., Awaitable[Any]], *args: Any, **kw: Any
+    ) -> None:
+        """Settle in the inbox, however long it can't be written: what has run must not be
+        forgotten, and what has not must not stay claimed."""
+        while True:
+            try:
+                await operation(*args, **kw)
+                return
+            except database.StoreError as error:
+                log.error("[bdh-bridge] borgee: a receipt waits to be settled: %s", error)
+                await asyncio.sleep(STORE_PAUSE)
 
     async def _abandon(self, dispatch: Dispatch) -> None:
         dispatch.verdict = Outcome.SHUTDOWN.value

@@ -104,6 +104,17 @@ def _first_schema(connection: sqlite3.Connection) -> None:
         ) STRICT
         """
     )
+    connection.execute(
+        """
+        CREATE TABLE health (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            state TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            since REAL NOT NULL,
+            pid INTEGER NOT NULL
+        ) STRICT
+        """
+    )
 
 
 #: ``application_id`` spells BGIN.

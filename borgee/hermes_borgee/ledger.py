@@ -1,7 +1,8 @@
-"""What else the inbox file keeps: sent message ids, operators' requests, gaps, retention."""
+"""What else the inbox file keeps: sent ids, operators' requests, gaps, health; and retention."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -36,6 +37,15 @@ class Gap:
     started_at: float
     ended_at: float | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """``state`` is a :class:`~hermes_borgee.link.LinkState`, or ``stopped``."""
+
+    state: str
+    reason: str
+    since: float
 
 
 def remember_sent(connection: sqlite3.Connection, message_id: str, channel_id: str) -> None:
@@ -125,6 +135,38 @@ def gaps(connection: sqlite3.Connection, limit: int = 20) -> list[Gap]:
     """The newest gaps, oldest first."""
     rows = connection.execute("SELECT * FROM gaps ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
     return [Gap(row["started_at"], row["ended_at"], row["reason"]) for row in reversed(rows)]
+
+
+def set_health(connection: sqlite3.Connection, state: str, reason: str = "") -> None:
+    """Note how the connection stands; ``since`` moves only when the state does."""
+    with database.transaction(connection):
+        connection.execute(
+            "INSERT INTO health VALUES (1, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+            " since = CASE WHEN state = excluded.state AND pid = excluded.pid THEN since"
+            " ELSE excluded.since END,"
+            " state = excluded.state, reason = excluded.reason, pid = excluded.pid",
+            (state, reason, time.time(), os.getpid()),
+        )
+
+
+def health(connection: sqlite3.Connection) -> Health | None:
+    """How the connection stands; ``stopped`` if the process that wrote it is gone."""
+    row = connection.execute("SELECT * FROM health").fetchone()
+    if row is None:
+        return None
+    state = row["state"] if row["state"] == "stopped" or _runs(row["pid"]) else "stopped"
+    reason = row["reason"] if state == row["state"] else "the gateway ended without a word"
+    return Health(state, reason, row["since"])
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def prune(connection: sqlite3.Connection, retention_days: float, now: float | None = None) -> int:

@@ -65,6 +65,10 @@ class Operator:
         with self._read() as connection:
             return inbox.counts(connection)
 
+    def health(self) -> ledger.Health | None:
+        with self._read() as connection:
+            return ledger.health(connection)
+
     def gaps(self) -> list[ledger.Gap]:
         with self._read() as connection:
             return ledger.gaps(connection)

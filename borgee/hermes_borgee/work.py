@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hermes_borgee.receipts import Receipt
@@ -45,3 +46,12 @@ def conversation_prompt(receipt: Receipt) -> str:
     # Ids come from the server, but a line break in one must not become an instruction.
     safe = [" ".join("".join(c for c in line if c.isprintable()).split()) for line in lines]
     return "Borgee conversation (ids for the borgee_* tools):\n" + "\n".join(safe)
+
+
+def local_time(milliseconds: int) -> datetime:
+    """A server's time as Hermes has it: local, without a zone. Now, if it is no usable time."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        moment = datetime.now(UTC)
+    return moment.astimezone().replace(tzinfo=None)

@@ -21,6 +21,7 @@ from hermes_borgee.operator import Operator
 from hermes_borgee.receipts import Status
 from hermes_borgee.remediation import Refused
 from hermes_borgee.setup import SetupError, with_variable, write
+from tests.support.borgee import until
 from tests.support.borgee_adapter import Bench, running
 from tests.support.bpp_server import BppServer
 from tests.support.receipts import plain
@@ -201,6 +202,24 @@ def test_status_tells_what_is_wrong_with_the_configuration(home: Path) -> None:
     assert status == 0
     assert "borgee.base_url" in printed
     assert "1 quarantined" in printed
+
+
+async def test_status_tells_how_the_connection_stands(home: Path, server: BppServer) -> None:
+    async with running(home) as bench:
+        assert "connection     online since" in run("borgee", "status")[1]
+        server.status = 503
+        server.drop(1012)
+        await until(lambda: bench.adapter.link.failure is not None)
+        await until(lambda: "answers 503" in run("borgee", "status")[1])
+        server.status = None
+        await until(lambda: bench.adapter.is_connected)
+    assert "connection     stopped since" in run("borgee", "status")[1]
+    server.status = 401
+    refused = Bench(home)
+    assert not await refused.start()
+    await refused.adapter.disconnect()
+    assert "connection     failed since" in run("borgee", "status")[1]
+    assert "BORGEE_API_KEY" in run("borgee", "status")[1]
 
 
 # ── Settling ────────────────────────────────────────────────────────────────────────────────
