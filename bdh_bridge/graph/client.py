@@ -244,7 +244,7 @@ class GraphClient:
                 # and a graph that is nearly always on this machine.
                 self._http = httpx.Client(
                     trust_env=False,
-                    verify=_verify(self.api_url),
+                    verify=certificates(self.api_url),
                     follow_redirects=False,
                     # Shorter than any common server keeps an idle connection (uvicorn: 5 s): a
                     # request must not meet the server's goodbye. A new one costs a millisecond.
@@ -255,7 +255,7 @@ class GraphClient:
             return self._http
 
 
-def _verify(url: str) -> ssl.SSLContext | bool:
+def certificates(url: str) -> ssl.SSLContext | bool:
     """Certificates for ``https``; loading them costs some 20 ms that plain ``http`` can save."""
     if not url.startswith("https://"):
         return False

@@ -23,6 +23,7 @@ from typing import Any
 import httpx
 
 from bdh_bridge import __version__
+from bdh_bridge.graph.client import certificates
 from bdh_bridge.outbox.queue import Server
 from bdh_bridge.outbox.states import State, Write
 from bdh_bridge.outbox.transitions import Result
@@ -55,8 +56,11 @@ class Client:
         headers = {"User-Agent": f"bdh-hermes-bridge/{__version__}", "Accept": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
+        # Like the agent's reads: no proxy of the environment between this machine and its graph.
         self._http = httpx.Client(
             headers=headers,
+            trust_env=False,
+            verify=certificates(destination),
             follow_redirects=False,
             limits=httpx.Limits(max_connections=2, max_keepalive_connections=0),
         )
