@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 RETRIEVAL_TIMEOUT = 2.0
 SOURCE = "automatic_retrieval"
 
-_OUTCOMES = {"bad_answer": "invalid_answer", "unknown_vault": "http_error"}
 
 
 class Retriever:
@@ -109,14 +108,24 @@ class Retriever:
                     traceparent=span.traceparent,
                 )
             except GraphError as error:
-                span.set_attribute(attr.RETRIEVAL_OUTCOME, _OUTCOMES.get(error.kind, error.kind))
-                span.set_attribute(attr.RETRIEVAL_ERROR, str(error))
-                span.set_attribute(attr.HTTP_STATUS_CODE, error.status)
-                span.fail(error.kind, str(error))
+                record_failure(span, error)
                 raise
             span.set_attribute(attr.HTTP_STATUS_CODE, 200)
             record_scores(span, result)
             return result
+
+
+def record_failure(span: LocalSpan, error: GraphError) -> None:
+    """Why the graph gave no answer."""
+    outcome = "invalid_answer" if error.kind == "bad_answer" else error.kind
+    span.set_attributes(
+        {
+            attr.RETRIEVAL_OUTCOME: outcome,
+            attr.RETRIEVAL_ERROR: str(error),
+            attr.HTTP_STATUS_CODE: error.status,
+        }
+    )
+    span.fail(outcome, str(error))
 
 
 def record_scores(span: LocalSpan, result: QueryResult) -> None:

@@ -27,7 +27,7 @@ from bdh_bridge.graph.client import (
 )
 from bdh_bridge.graph.models import QueryResult
 from bdh_bridge.read_path import MAX_QUERY_BYTES
-from bdh_bridge.retrieval import record_scores
+from bdh_bridge.retrieval import record_failure, record_scores
 from bdh_bridge.telemetry import record_decision, server_attributes
 from bdh_bridge.text import bounded, defused, one_line
 from bdh_otel import attributes as attr
@@ -243,10 +243,7 @@ class Tools:
                     if attempt < QUERY_ATTEMPTS and _certainly_not_arrived(error):
                         time.sleep(RETRY_PAUSE)
                         continue
-                    span.set_attribute(attr.RETRIEVAL_OUTCOME, error.kind)
-                    span.set_attribute(attr.RETRIEVAL_ERROR, str(error))
-                    span.set_attribute(attr.HTTP_STATUS_CODE, error.status)
-                    span.fail(error.kind, str(error))
+                    record_failure(span, error)
                     raise _failure(error) from error
                 span.set_attribute(attr.HTTP_STATUS_CODE, 200)
                 record_scores(span, result)

@@ -33,13 +33,15 @@ MAX_CONTENT = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A declaration. ``preview`` is the most characters that ``preview`` keeps of content."""
+    """A declaration. ``preview`` is the most characters that ``preview`` keeps of content;
+    ``codes`` are all the values that there are, where they are few and have a name."""
 
     name: str
     type: Type
     meaning: str
     privacy: Privacy
     preview: int = 200
+    codes: tuple[str, ...] = ()
 
 
 _table: dict[str, Attribute] = {}
@@ -52,10 +54,11 @@ def _declare(
     privacy: Privacy = "exportable",
     *,
     preview: int = 200,
+    codes: tuple[str, ...] = (),
 ) -> str:
     if name in _table:
         raise ValueError(f"{name} is declared twice")
-    _table[name] = Attribute(name, type_, meaning, privacy, preview)
+    _table[name] = Attribute(name, type_, meaning, privacy, preview, codes)
     return name
 
 
@@ -83,7 +86,13 @@ ERROR_TYPE = _declare(
 TURN_ROUTE = _declare(
     "bdh.turn.route",
     "string",
-    "`skip`, `retrieve_only`, `store_only` or `retrieve_and_store`",
+    "Which of the four ways the turn took",
+    codes=(
+        "skip",
+        "retrieve_only",
+        "store_only",
+        "retrieve_and_store",
+    ),
 )
 TURN_READ_OUTCOME = _declare(
     "bdh.turn.read_outcome",
@@ -98,8 +107,15 @@ TURN_WRITE_OUTCOME = _declare(
 TURN_CLOSE_REASON = _declare(
     "bdh.turn.close_reason",
     "string",
-    "What closed the turn: `end_of_turn`, `api_error`, `interrupted`, `next_turn`, "
-    "`session_end`, `process_died` or `expired`",
+    "What closed the turn",
+    codes=(
+        "end_of_turn",
+        "api_error",
+        "interrupted",
+        "next_turn",
+        "process_died",
+        "expired",
+    ),
 )
 TURN_FIRST = _declare("bdh.turn.first", "bool", "First turn of its session")
 TURN_EXPLICIT_QUERY = _declare(
@@ -119,8 +135,24 @@ SENDER = _declare("user.id", "string", "Sender of the message on its platform", 
 
 # Gates
 GATE_NAME = _declare("bdh.gate.name", "string", "Gate that decided")
-GATE_PATH = _declare("bdh.gate.path", "string", "`read` or `write`")
-GATE_DECISION = _declare("bdh.gate.decision", "string", "`allow` or `skip`")
+GATE_PATH = _declare(
+    "bdh.gate.path",
+    "string",
+    "Which way of the turn the gate stands on",
+    codes=(
+        "read",
+        "write",
+    ),
+)
+GATE_DECISION = _declare(
+    "bdh.gate.decision",
+    "string",
+    "What the gate said",
+    codes=(
+        "allow",
+        "skip",
+    ),
+)
 GATE_REASON = _declare("bdh.gate.reason", "string", "Why, as a reason code")
 GATE_RULE = _declare(
     "bdh.gate.rule.text", "string", "Rule that matched, as the operator wrote it", "local"
@@ -141,7 +173,15 @@ GATE_RETRY_IN = _declare(
 
 # Routing and rewrite
 ROUTE_ROUTER = _declare(
-    "bdh.route.router", "string", "What decided: `mechanical`, `rewrite`, `local` or `fallback`"
+    "bdh.route.router",
+    "string",
+    "What decided",
+    codes=(
+        "mechanical",
+        "rewrite",
+        "local",
+        "fallback",
+    ),
 )
 ROUTE_RETRIEVE_PROBABILITY = _declare(
     "bdh.route.retrieve_probability", "float", "Local router: how likely a read helps, 0 to 1"
@@ -176,14 +216,29 @@ REWRITE_HOPS = _declare("bdh.rewrite.hops", "int", "Providers visited, skipped o
 REWRITE_FALLBACK = _declare(
     "bdh.rewrite.fallback", "bool", "No provider answered; the mechanical gate decides"
 )
-REWRITE_PROMPT = _declare("bdh.rewrite.prompt", "string", "`built_in` or `file`")
+REWRITE_PROMPT = _declare(
+    "bdh.rewrite.prompt",
+    "string",
+    "Where the prompt came from",
+    codes=(
+        "built_in",
+        "file",
+    ),
+)
 REWRITE_HISTORY_MESSAGES = _declare(
     "bdh.rewrite.history_messages", "int", "Messages of the history given to the router"
 )
 
 # One provider of the chain
 OPERATION_NAME = _declare(
-    "gen_ai.operation.name", "string", "`chat`, `execute_tool`, or `retrieval`"
+    "gen_ai.operation.name",
+    "string",
+    "Kind of operation",
+    codes=(
+        "chat",
+        "execute_tool",
+        "retrieval",
+    ),
 )
 PROVIDER_NAME = _declare("gen_ai.provider.name", "string", "Provider asked")
 RESPONSE_MODEL = _declare("gen_ai.response.model", "string", "Model that answered")
@@ -196,8 +251,22 @@ HOP_INDEX = _declare("bdh.hop.index", "int", "Place in the provider chain, from 
 HOP_OUTCOME = _declare(
     "bdh.hop.outcome",
     "string",
-    "`ok`, `no_credential`, `circuit_open`, `rate_limited`, `timeout`, `network`, `http_error`, "
-    "`too_large`, `invalid_json`, `schema_rejected`, `empty`, `out_of_time` or `internal_error`",
+    "How the visit of a provider ended",
+    codes=(
+        "ok",
+        "no_credential",
+        "circuit_open",
+        "out_of_time",
+        "rate_limited",
+        "timeout",
+        "network",
+        "http_error",
+        "too_large",
+        "internal_error",
+        "invalid_json",
+        "schema_rejected",
+        "empty",
+    ),
 )
 HOP_ASIDE = _declare(
     "bdh.hop.aside",
@@ -223,8 +292,19 @@ RETRIEVAL_SOURCE = _declare("bdh.retrieval.source", "string", "`source` of the g
 RETRIEVAL_OUTCOME = _declare(
     "bdh.retrieval.outcome",
     "string",
-    "`ok`, `no_evidence`, `timeout`, `unreachable`, `unauthorized`, `http_error`, "
-    "`invalid_answer` or `degraded`",
+    "How the query ended",
+    codes=(
+        "ok",
+        "no_evidence",
+        "degraded",
+        "timeout",
+        "unreachable",
+        "connection_lost",
+        "unauthorized",
+        "unknown_vault",
+        "invalid_answer",
+        "http_error",
+    ),
 )
 RETRIEVAL_ATTEMPTS = _declare("bdh.retrieval.attempts", "int", "Requests made")
 RETRIEVAL_LEARN = _declare("bdh.retrieval.learn", "bool", "The graph may learn from this query")
@@ -276,7 +356,15 @@ CONTEXT_TEXT = _declare(
 # Write and delivery
 WRITE_ID = _declare("bdh.write.id", "string", "Row of the outbox")
 WRITE_OUTCOME = _declare(
-    "bdh.write.outcome", "string", "`queued`, `spooled`, `refused` (outbox full) or `failed`"
+    "bdh.write.outcome",
+    "string",
+    "What became of the write (refused: the outbox is full)",
+    codes=(
+        "queued",
+        "spooled",
+        "refused",
+        "failed",
+    ),
 )
 WRITE_CHARACTERS = _declare("bdh.write.characters", "int", "Characters to be delivered")
 WRITE_CONTEXT_REMOVED = _declare(
@@ -286,7 +374,16 @@ WRITE_QUERY = _declare("bdh.write.query", "string", "What the turn was about", "
 DELIVERY_OUTCOME = _declare(
     "bdh.delivery.outcome",
     "string",
-    "`delivered`, `retry`, `unconfirmed`, `in_doubt`, `quarantined` or `failed`",
+    "What the attempt came to, or what the operator decided",
+    codes=(
+        "delivered",
+        "retry",
+        "unconfirmed",
+        "in_doubt",
+        "quarantined",
+        "failed",
+        "discarded",
+    ),
 )
 DELIVERY_STATE = _declare("bdh.delivery.state", "string", "State of the write afterwards")
 DELIVERY_REASON = _declare("bdh.delivery.reason", "string", "Why, as a reason code")
@@ -308,8 +405,24 @@ DELIVERY_ERROR = _declare(
 )
 MESSAGING_SYSTEM = _declare("messaging.system", "string", "`bdh_outbox`")
 MESSAGING_DESTINATION = _declare("messaging.destination.name", "string", "Vault written to")
-MESSAGING_OPERATION = _declare("messaging.operation.name", "string", "`enqueue` or `deliver`")
-MESSAGING_OPERATION_TYPE = _declare("messaging.operation.type", "string", "`send` or `process`")
+MESSAGING_OPERATION = _declare(
+    "messaging.operation.name",
+    "string",
+    "What was done with the write",
+    codes=(
+        "enqueue",
+        "deliver",
+    ),
+)
+MESSAGING_OPERATION_TYPE = _declare(
+    "messaging.operation.type",
+    "string",
+    "The same in the words of the conventions",
+    codes=(
+        "send",
+        "process",
+    ),
+)
 MESSAGING_MESSAGE_ID = _declare(
     "messaging.message.id", "string", "Row of the outbox, by its conventional name"
 )
@@ -323,16 +436,50 @@ TOOL_ARGUMENTS = _declare(
 )
 TOOL_RESULT = _declare("gen_ai.tool.call.result", "string", "Result of the call, JSON", "content")
 TOOL_OUTCOME = _declare(
-    "bdh.tool.outcome", "string", "`ok`, `degraded`, or the error code that the model was given"
+    "bdh.tool.outcome",
+    "string",
+    "How the call ended; but for `ok` and `degraded` the error code that the model was given",
+    codes=(
+        "ok",
+        "degraded",
+        "unreachable",
+        "timeout",
+        "connection_lost",
+        "unauthorized",
+        "unknown_vault",
+        "bad_answer",
+        "http_error",
+        "not_permitted",
+        "invalid_arguments",
+        "disabled",
+        "internal",
+    ),
 )
 
 # Synthesis
 SYNTHESIS_OUTCOME = _declare(
-    "bdh.synthesis.outcome", "string", "`queued`, `too_few_turns`, `nothing_durable` or `failed`"
+    "bdh.synthesis.outcome",
+    "string",
+    "What became of the session",
+    codes=(
+        "queued",
+        "too_few_turns",
+        "nothing_durable",
+        "failed",
+    ),
 )
 SYNTHESIS_TURNS = _declare("bdh.synthesis.turns", "int", "Written turns of the session")
 SYNTHESIS_CHARACTERS = _declare("bdh.synthesis.characters", "int", "Length of the transcript")
-SYNTHESIS_TRIGGER = _declare("bdh.synthesis.trigger", "string", "`finalize`, `reset` or `quiet`")
+SYNTHESIS_TRIGGER = _declare(
+    "bdh.synthesis.trigger",
+    "string",
+    "What ended the session",
+    codes=(
+        "finalize",
+        "reset",
+        "quiet",
+    ),
+)
 
 # Borgee
 BORGEE_KIND = _declare(
@@ -351,13 +498,39 @@ BORGEE_CHANNEL = _declare("bdh.borgee.channel", "string", "Channel of the messag
 
 # Breaker, worker, export
 BREAKER_KEY = _declare("bdh.breaker.key", "string", "Peer that the circuit breaker guards")
-BREAKER_STATE = _declare("bdh.breaker.state", "string", "`closed`, `open` or `probe`")
+BREAKER_STATE = _declare(
+    "bdh.breaker.state",
+    "string",
+    "State of the circuit breaker",
+    codes=(
+        "closed",
+        "open",
+        "probe",
+    ),
+)
 BREAKER_FAILURES = _declare("bdh.breaker.failures", "int", "Failures in a row")
-WORKER_DUTY = _declare("bdh.worker.duty", "string", "Duty that the worker did")
+WORKER_DUTY = _declare(
+    "bdh.worker.duty",
+    "string",
+    "Duty that the worker did",
+    codes=(
+        "close_abandoned",
+        "prune_spans",
+        "prune_outbox",
+    ),
+)
 WORKER_ITEMS = _declare("bdh.worker.items", "int", "Rows that the duty handled")
 
 # Metrics alone
-TOKEN_TYPE = _declare("gen_ai.token.type", "string", "`input` or `output`")
+TOKEN_TYPE = _declare(
+    "gen_ai.token.type",
+    "string",
+    "Which tokens",
+    codes=(
+        "input",
+        "output",
+    ),
+)
 OUTBOX_STATE = _declare(
     "bdh.outbox.state", "string", "State of writes in the outbox; `spooled`: still in a spool file"
 )

@@ -63,7 +63,7 @@ def generated() -> str:
         "|---|---|---|---|",
     ]
     lines += [
-        f"| `{one.name}` | {_type(one)} | {one.privacy} | {_cell(one.meaning)} |"
+        f"| `{one.name}` | {_type(one)} | {one.privacy} | {_cell(_meaning(one))} |"
         for one in attr.TABLE.values()
     ]
     lines += [
@@ -103,6 +103,11 @@ def updated(text: str) -> str:
 
 def _type(one: attr.Attribute) -> str:
     return "list of strings" if one.type == "strings" else one.type
+
+
+def _meaning(one: attr.Attribute) -> str:
+    codes = ", ".join(f"`{code}`" for code in one.codes)
+    return f"{one.meaning}: {codes}" if codes else one.meaning
 
 
 def _cell(text: str) -> str:

@@ -32,6 +32,12 @@ class Rules:
         self._strict = strict
         self._warned: set[str] = set()
         self._content_limit = {"off": 0, "preview": 200, "full": attr.MAX_CONTENT}[content]
+        #: Codes are checked where it may raise: production keeps what a newer part may say.
+        self._codes = {
+            name: frozenset(declared.codes)
+            for name, declared in attr.TABLE.items()
+            if strict and declared.codes
+        }
         self._limits: dict[str, tuple[attr.Type, Any, int]] = {
             name: (declared.type, _EXACT.get(declared.type), _limit(declared, content))
             for name, declared in attr.TABLE.items()
@@ -49,6 +55,8 @@ class Rules:
         if type(value) is not exact:
             self._put_rare(target, name, value, kind, limit)
         elif exact is str:
+            if self._codes and value not in self._codes.get(name, (value,)):
+                self._refuse(name, f"has no code {value!r}")
             if limit:
                 short = len(value) <= limit and value.isascii()
                 target[name] = value if short else cut(value, limit)

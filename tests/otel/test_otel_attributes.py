@@ -133,6 +133,15 @@ def test_misuse_raises_in_tests_and_is_dropped_with_one_warning_in_production(
     assert caplog.records[0].getMessage().startswith("[bdh-bridge] ")
 
 
+def test_a_code_that_is_not_declared_raises_in_tests_and_is_kept_in_production() -> None:
+    """What a newer part of the bridge says is worth more than a gap."""
+    with pytest.raises(AttributeMisuse, match="no code"):
+        Rules("preview", strict=True).checked({attr.HOP_OUTCOME: "tired"})
+    assert Rules("preview", strict=True).checked({attr.HOP_OUTCOME: "ok"})
+    kept = Rules("preview", strict=False).checked({attr.HOP_OUTCOME: "tired"})
+    assert kept == {attr.HOP_OUTCOME: "tired"}
+
+
 @pytest.mark.parametrize(
     ("content", "message", "query"),
     [("off", None, None), ("preview", 4_000, 200), ("full", 65_536, 65_536)],
