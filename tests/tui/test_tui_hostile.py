@@ -27,7 +27,6 @@ EVIL = (
 def evil_home(home: Path, graph: str) -> None:
     paths = BridgePaths(home)
     tracer = Tracer(paths.spans, content="full", strict=True)
-    now = time.time_ns() - 10**9
     scene = scenes.Scene(
         tracer, f"{EVIL} message", f"{EVIL} s", f"{EVIL} p", time.time_ns() - 10**9
     )

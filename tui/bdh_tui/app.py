@@ -131,7 +131,7 @@ class BridgeApp(App[None]):
         yield Static("This terminal is too small.\nMake it 60 × 15 or larger.", id="too-small")
 
     def on_mount(self) -> None:
-        self.action_show(self._first)
+        self.run_worker(self.open_pane(self._first), group="switch")
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -174,15 +174,16 @@ class BridgeApp(App[None]):
         self.refresh_bindings()
         return pane
 
-    def action_show(self, name: str) -> None:
+    async def action_show(self, name: str) -> None:
         if self.source.read_only and SCREENS[name][1]().writes:
             self.notify(f"{SCREENS[name][0]} belongs to a Hermes home; this source is read-only.")
             return
-        self.run_worker(self.open_pane(name), group="switch")
+        # Waited for: the next key that is typed belongs to that screen.
+        await self.open_pane(name)
 
     @on(TabStrip.Chosen)
-    def _tab_chosen(self, event: TabStrip.Chosen) -> None:
-        self.action_show(event.name)
+    async def _tab_chosen(self, event: TabStrip.Chosen) -> None:
+        await self.action_show(event.name)
 
     @on(LivePane.Opened)
     def _turn_opened(self, event: LivePane.Opened) -> None:

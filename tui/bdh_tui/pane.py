@@ -33,7 +33,11 @@ class Pane(Vertical):
 
     def entered(self) -> None:
         """The pane is on the screen now."""
-        self.first_focus().focus()
+        self.take_focus(self.first_focus())
+
+    def take_focus(self, widget: Widget) -> None:
+        """At once, not after what waits: the next key that is typed is for ``widget``."""
+        self.screen.set_focus(widget)
 
     def left(self) -> None:
         """Another pane is."""

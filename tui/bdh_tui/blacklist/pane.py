@@ -327,7 +327,7 @@ class BlacklistPane(Pane):
     def action_view(self) -> None:
         switcher = self.query_one(ContentSwitcher)
         switcher.current = "rules" if self.as_text else "rules-text"
-        self.first_focus().focus()
+        self.take_focus(self.first_focus())
         self._head()
         self._detail()
 

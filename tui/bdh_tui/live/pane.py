@@ -237,12 +237,12 @@ class LivePane(Pane):
 
     def set_filter(self, text: str) -> None:
         self._field.value = text
-        self.lines.focus()
+        self.take_focus(self.lines)
 
     # Keys
 
     def action_filter(self) -> None:
-        self._field.focus()
+        self.take_focus(self._field)
 
     def action_follow(self) -> None:
         self.lines.cursor = 0
@@ -253,7 +253,7 @@ class LivePane(Pane):
         field = self._field
         if field.value:
             field.value = ""
-        self.lines.focus()
+        self.take_focus(self.lines)
 
     def action_save_filter(self) -> None:
         if self._filter:
@@ -289,7 +289,7 @@ class LivePane(Pane):
 
     @on(Input.Submitted)
     def _filter_done(self) -> None:
-        self.lines.focus()
+        self.take_focus(self.lines)
 
     @on(LineList.Activated)
     def _open(self, event: LineList.Activated) -> None:

@@ -77,6 +77,7 @@ class QueuePane(Pane):
     def on_resize(self) -> None:
         width = self.lines.scrollable_content_region.width
         self.query_one(".queue-columns", Static).update(_header(width))
+        self._head()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return not (action == "deliver" and not self.desk.delivers)

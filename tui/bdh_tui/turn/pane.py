@@ -157,8 +157,8 @@ class TurnPane(Pane):
         else:
             self.notify("There is no further turn in the list.")
 
-    def action_back(self) -> None:
-        self.bridge.action_show("live")
+    async def action_back(self) -> None:
+        await self.bridge.action_show("live")
 
     def action_context(self) -> None:
         """What the model was given, as far as this machine keeps it."""
