@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bdh_bridge.cli import CommandError, Commands, settings_of
+from bdh_bridge.cli.graph_background import add_actions
 
 if TYPE_CHECKING:
-    from bdh_bridge.settings import Settings
+    from bdh_bridge.settings import Loaded, Settings
 
 _CONSOLIDATE_SECONDS = 120.0
 
 
 def add(commands: Commands) -> None:
-    parser = commands.add_parser("graph", help="the embedded graph server, consolidation")
+    parser = commands.add_parser(
+        "graph", help="the embedded graph server, in the background too; consolidation"
+    )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     serve = actions.add_parser(
@@ -52,7 +57,10 @@ def add(commands: Commands) -> None:
         metavar="SECONDS",
         help="least time between two looks at the notes' files (default: 3)",
     )
+    # For `graph start` and at boot: be the one that `graph status` and `stop` mean.
+    serve.add_argument("--background", action="store_true", help=argparse.SUPPRESS)
     serve.set_defaults(command=_serve)
+    add_actions(actions, _port)
 
     consolidate = actions.add_parser(
         "consolidate",
@@ -95,10 +103,26 @@ def _serve(args: argparse.Namespace) -> int:
         scan_interval=args.scan_interval,
     )
     try:
-        serve(options, _Progress())
+        with _background_lock(loaded) if args.background else contextlib.nullcontext():
+            serve(options, _Progress())
     except (ServeError, StoreError) as error:
         raise CommandError(str(error)) from error
     return 0
+
+
+@contextlib.contextmanager
+def _background_lock(loaded: Loaded) -> Iterator[None]:
+    from bdh_bridge import __version__
+    from bdh_bridge.operator.background import lock_path
+    from bdh_bridge.worker.lock import WorkerLock
+
+    lock = WorkerLock(lock_path(loaded))
+    if not lock.acquire(wait=0.5, version=__version__, mode="graph"):
+        raise CommandError("another graph of this home runs in the background already")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class _Progress:
