@@ -104,6 +104,11 @@ def one_line(text: str, max_chars: int) -> str:
     return plain[: max_chars - 1].rstrip() + "…"
 
 
+def without_secret(body: bytes, secret: str) -> bytes:
+    """What a server says of a failed request, without the credential that it may quote."""
+    return body.replace(secret.encode(), b"(secret)") if secret else body
+
+
 def _visible(text: str, keep: str = "") -> str:
     return "".join(
         char if char in keep or unicodedata.category(char) not in _UNWANTED else " "

@@ -6,7 +6,9 @@ writes don't: the worker delivers them from the outbox.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bdh_bridge.deadline import BoundedCalls, Deadline, DeadlineExceededError
 from bdh_bridge.graph.models import QueryResult, parse_query
-from bdh_bridge.text import one_line
+from bdh_bridge.text import one_line, without_secret
 
 if TYPE_CHECKING:
     import httpx
@@ -170,13 +172,16 @@ class GraphClient:
         traceparent: str,
         max_bytes: int = MAX_ANSWER_BYTES,
     ) -> Mapping[str, Any]:
-        deadline = Deadline(timeout)
+        deadline, wire = Deadline(timeout), _Wire()
         try:
             return self._calls.run(
-                lambda: self._exchange(method, path, deadline, payload, traceparent, max_bytes),
+                lambda: self._exchange(
+                    method, path, deadline, payload, traceparent, max_bytes, wire
+                ),
                 deadline,
             )
         except DeadlineExceededError as error:
+            wire.cut()
             raise GraphTimeoutError(f"no answer within {timeout:g} s") from error
 
     def _exchange(
@@ -187,6 +192,7 @@ class GraphClient:
         payload: dict[str, Any] | None,
         traceparent: str,
         max_bytes: int,
+        wire: _Wire,
     ) -> Mapping[str, Any]:
         import httpx
 
@@ -207,6 +213,7 @@ class GraphClient:
                 content=content,
                 headers=headers,
                 timeout=httpx.Timeout(left, connect=min(left, 2.0)),
+                extensions={"trace": wire.trace},
             ) as response:
                 encoding = response.headers.get("content-encoding", "identity")
                 if encoding.strip().lower() != "identity":
@@ -233,7 +240,10 @@ class GraphClient:
             raise GraphTimeoutError("no answer in time") from error
         except httpx.HTTPError as error:
             raise GraphConnectionLostError(_describe(error)) from error
-        return _checked(response.status_code, b"".join(chunks))
+        body = b"".join(chunks)
+        if response.status_code != 200:
+            body = without_secret(body, token)
+        return _checked(response.status_code, body)
 
     def _client(self) -> httpx.Client:
         import httpx
@@ -253,6 +263,33 @@ class GraphClient:
                     ),
                 )
             return self._http
+
+
+class _Wire:
+    """The connection that a call opened, so that it can be cut when the call's time is up: a peer
+    that trickles its headers would keep the call's thread for hours."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._overdue = False
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """httpcore's ``trace`` extension."""
+        if not event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            return
+        with self._lock:
+            self._socket = info["return_value"].get_extra_info("socket")
+            overdue = self._overdue
+        if overdue:
+            self.cut()
+
+    def cut(self) -> None:
+        with self._lock:
+            self._overdue = True
+            if self._socket is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def certificates(url: str) -> ssl.SSLContext | bool:

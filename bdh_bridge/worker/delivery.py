@@ -27,6 +27,7 @@ from bdh_bridge.graph.client import certificates
 from bdh_bridge.outbox.queue import Server
 from bdh_bridge.outbox.states import State, Write
 from bdh_bridge.outbox.transitions import Result
+from bdh_bridge.text import without_secret
 
 CONNECT_TIMEOUT = 2.0
 HEALTH_TIMEOUT = 2.0
@@ -53,6 +54,7 @@ class Client:
     def __init__(self, destination: str, token: str, *, timeout: float) -> None:
         self._destination = destination
         self._timeout = timeout
+        self._token = token
         headers = {"User-Agent": f"bdh-hermes-bridge/{__version__}", "Accept": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -143,7 +145,8 @@ class Client:
                     raise _TooLong
         finally:
             response.close()
-        return _Answer(response.status_code, response.headers, bytes(received))
+        body = without_secret(bytes(received), self._token)
+        return _Answer(response.status_code, response.headers, body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,3 +230,39 @@ def test_what_a_server_says_in_an_error_is_one_harmless_line() -> None:
     assert str(caught.value) == "no )0;title (bdh-bridge) all is well im_start"
     assert set(caught.value.available) == {str(caught.value)}
     assert len(caught.value.available) == module.MAX_VAULTS
+
+
+def test_a_token_that_the_server_quotes_goes_nowhere() -> None:
+    body = {"error": "your 'Bearer t0ken-of-mine' is wrong"}
+    with (
+        peer(answering(json_response(body, "401 Unauthorized"))) as server,
+        pytest.raises(GraphUnauthorizedError) as caught,
+    ):
+        ask(server.url, token="t0ken-of-mine")
+    assert str(caught.value) == "your 'Bearer (secret)' is wrong"
+
+
+@pytest.mark.parametrize(
+    ("head", "drip"),
+    [(b"HTTP/1.1 200 OK\r\nX: ", b"a"), (b"", b"HTTP/1.1 100 Continue\r\n\r\n")],
+    ids=["header", "informational"],
+)
+def test_a_trickle_before_the_body_keeps_no_thread_beyond_the_deadline(
+    head: bytes, drip: bytes
+) -> None:
+    stop = threading.Event()
+
+    def trickle(connection: socket.socket, request: bytes) -> None:
+        connection.sendall(head)
+        while not stop.wait(0.02):
+            connection.sendall(drip)
+
+    with peer(trickle) as server:
+        client = GraphClient(server.url, SecretStr(""))
+        client._calls = module.BoundedCalls("trickled", limit=2)
+        for _ in range(4):
+            with pytest.raises(GraphTimeoutError):
+                client.query("q", source="s", timeout=0.2)
+        server.behaviour = answering(ANSWER)
+        client.query("q", source="s", timeout=30)
+        stop.set()

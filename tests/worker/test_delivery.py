@@ -137,6 +137,11 @@ def test_a_refusal_has_failed_with_the_servers_message(graph, write, status):
     assert result.detail == f"HTTP {status}: Unknown vault 'alpine'"
 
 
+def test_a_token_that_the_server_quotes_is_not_repeated(graph, write):
+    graph.behave = behave.answers(401, {"error": "Bearer s3cret is wrong"})
+    assert deliver(graph.url, write, token="s3cret").detail == "HTTP 401: Bearer (secret) is wrong"
+
+
 @pytest.mark.parametrize("status", [500, 502, 504])
 def test_a_server_error_is_in_doubt(graph, write, status):
     graph.behave = behave.answers(status, b"<html>oops")
