@@ -33,6 +33,7 @@ GROUPS = (
     "worker",
     "graph",
     "borgee",
+    "completion",
 )
 
 
@@ -99,12 +100,24 @@ def examples(*pairs: tuple[str, str]) -> dict[str, Any]:
     }
 
 
-def main(argv: list[str] | None = None) -> int:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the console script, with every command."""
     parser = argparse.ArgumentParser(
-        prog="bdh-bridge", description="See and steer the bridge between Hermes and the BDH graph."
+        prog="bdh-bridge",
+        description="See and steer the bridge between Hermes and the BDH graph.",
+        **examples(
+            ("install --graph embedded", "enable it in your Hermes, with the built-in graph"),
+            ("doctor", "is everything well?"),
+            ("spans tail --follow", "watch what is decided, and why"),
+        ),
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     add_commands(parser)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = make_parser()
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     return run(parser.parse_args(argv))
 
