@@ -46,20 +46,11 @@ def prune(
     connection = store.connection
     before = size(store)
     removed = 0
-    oldest_ns = (
-        None
-        if bounds.age is None
-        else int(((time.time() if now is None else now) - bounds.age) * 1e9)
-    )
     while time.monotonic() < deadline:
-        excess = _excess_rows(store, bounds, oldest_ns)
-        if excess <= 0:
+        slice_removed = _remove_aged(store, bounds, now) or _remove_excess(store, bounds)
+        if not slice_removed:
             break
-        with database.transaction(connection):
-            removed += connection.execute(
-                "DELETE FROM spans WHERE seq IN (SELECT seq FROM spans ORDER BY seq LIMIT ?)",
-                (min(SLICE, excess),),
-            ).rowcount
+        removed += slice_removed
     else:
         _give_back(store, deadline)
         return Pruned(removed, max(0, before - size(store)), False)
@@ -79,7 +70,7 @@ def prune_if_far_over(store: SpanStore, bounds: Bounds, *, time_limit: float = 0
         None if bounds.rows is None else int(bounds.rows * _FAR),
         None if bounds.bytes is None else int(bounds.bytes * _FAR),
     )
-    if _excess_rows(store, far, None) <= 0:
+    if _excess_rows(store, far) <= 0:
         return Pruned(0, 0, True)
     return prune(store, bounds, time_limit=time_limit)
 
@@ -96,7 +87,30 @@ def _used_bytes(store: SpanStore) -> int:
     return size(store) - int(page) * int(free)
 
 
-def _excess_rows(store: SpanStore, bounds: Bounds, oldest_ns: int | None) -> int:
+def _remove_aged(store: SpanStore, bounds: Bounds, now: float | None) -> int:
+    """One slice of what is too old. By its start: a span that was closed late, or that came late,
+    lies among young ones."""
+    if bounds.age is None:
+        return 0
+    oldest_ns = int(((time.time() if now is None else now) - bounds.age) * 1e9)
+    return _delete(store, "start_ns < ? ORDER BY start_ns", oldest_ns, SLICE)
+
+
+def _remove_excess(store: SpanStore, bounds: Bounds) -> int:
+    """One slice of the oldest rows, in the order of their commits, that are too many."""
+    excess = _excess_rows(store, bounds)
+    return _delete(store, "seq > ? ORDER BY seq", -1, min(SLICE, excess)) if excess > 0 else 0
+
+
+def _delete(store: SpanStore, condition: str, value: int, limit: int) -> int:
+    with database.transaction(store.connection) as connection:
+        return connection.execute(
+            f"DELETE FROM spans WHERE seq IN (SELECT seq FROM spans WHERE {condition} LIMIT ?)",  # noqa: S608 (our own words)
+            (value, limit),
+        ).rowcount
+
+
+def _excess_rows(store: SpanStore, bounds: Bounds) -> int:
     """How many of the oldest rows have to go; an upper estimate of the rows is enough.
 
     ``max(seq) - min(seq) + 1`` counts the gaps that replaced rows leave, so the exact number is
@@ -113,14 +127,6 @@ def _excess_rows(store: SpanStore, bounds: Bounds, oldest_ns: int | None) -> int
         excess = int(ask("SELECT count(*) FROM spans").fetchone()[0]) - bounds.rows
     if bounds.bytes is not None and _used_bytes(store) > bounds.bytes:
         excess = max(excess, SLICE)
-    if oldest_ns is not None:
-        # Rows lie in the order of their commits, which is close to that of their starts.
-        aged = ask(
-            "SELECT count(*) FROM (SELECT start_ns FROM spans ORDER BY seq LIMIT ?)"
-            " WHERE start_ns < ?",
-            (SLICE, oldest_ns),
-        ).fetchone()[0]
-        excess = max(excess, int(aged))
     return excess
 
 

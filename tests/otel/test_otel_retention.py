@@ -65,6 +65,22 @@ def test_retention_by_age(tracer: Tracer, reader: SpanReader, store_path: Path) 
     store.close()
 
 
+def test_a_span_that_came_late_takes_no_young_ones_with_it(
+    tracer: Tracer, reader: SpanReader, store_path: Path
+) -> None:
+    """Stored last, though it began long ago: a turn that was closed for its dead process."""
+    fill(tracer, 20)
+    long_ago = int((time.time() - 90 * 86_400) * 1e9)
+    tracer.start_span("late", start_time=long_ago).end(end_time=long_ago + 1)
+    fill(tracer, 5)
+    store = SpanStore(store_path)
+    assert prune(store, Bounds(age=30 * 86_400), time_limit=DEADLINE).rows == 1
+    store.close()
+    spans = reader.after(0)
+    assert len(spans) == 25
+    assert "late" not in {span.name for span in spans}
+
+
 def test_retention_that_runs_out_of_time_says_so(tracer: Tracer, store_path: Path) -> None:
     fill(tracer, 3_000)
     store = SpanStore(store_path)
