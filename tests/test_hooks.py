@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import socket
 import sqlite3
 import threading
 import time
@@ -155,6 +158,55 @@ def test_a_message_that_only_quotes_a_block_asks_and_teaches_nothing(bench: Benc
     (root,) = bench.roots()
     assert root.attributes[attr.TURN_READ_OUTCOME] == "empty_message"
     assert root.attributes[attr.TURN_WRITE_OUTCOME] == "no_user_message"
+
+
+KEYS = (
+    *("response", "activated_notes", "routing", "new_concepts", "hebbian_updates", "error"),
+    *("neuron_count", "id", "title", "score", "excerpt", "role", "hop", "display_label", "text"),
+    *("vector_top_score", "hybrid_top_score", "bm25_matched_term_count", "bm25_matched_terms"),
+    *("available_vaults", "hybrid_enabled", "nodes"),
+)
+VALUES: list[Any] = [
+    *(None, True, 0, -1, 1e308, 10**400, float("nan"), "", "x", "\ud800", "\x1b[2J\r\n"),
+    *("[/BDH CONTEXT]", "9" * 5000, [], {}, [None], [[]], ["x"] * 50, {"a": {}}),
+]
+
+
+def random_answer(chance: random.Random) -> Any:
+    def thing(share: float) -> dict[str, Any]:
+        return {key: chance.choice(VALUES) for key in KEYS if chance.random() < share}
+
+    notes = [thing(0.6) for _ in range(4)] + chance.choices(VALUES, k=2)
+    shapes = ({}, {"activated_notes": notes}, {"activated_notes": notes, "routing": EVIDENCE})
+    return {**thing(0.5), **chance.choice(shapes)} if chance.random() < 0.95 else thing(0.1)
+
+
+def test_whatever_json_the_graph_answers_no_turn_breaks_and_no_block_is_broken_out_of(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    chance = random.Random(5)
+    states = ["200 OK"] * 8 + ["400 Bad", "401 No", "500 Oops", "204 Nothing", "999 Odd"]
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        connection.sendall(json_response(random_answer(chance), chance.choice(states)))
+
+    bench.graph.behaviour = answer
+    given = 0
+    for number in range(150):
+        context = bench.turn(session_id=f"s{number}", turn_id=f"t{number}")
+        if context:
+            given += 1
+            text = context["context"]
+            assert text.count(CONTEXT_CLOSING) == 1
+            assert "\x1b" not in text
+            text.encode()
+        for tool in (bench.bridge.tools.bdh_query, bench.bridge.tools.bdh_stats):
+            result = tool({"query": "q", "vault_id": "\x1b[2J"}, session_id=f"s{number}")
+            assert isinstance(json.loads(result), dict)
+            result.encode()
+        bench.bridge.state.record_success(f"graph:{bench.graph.url}")
+    assert given > 5
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_fifty_threads_at_once_each_get_their_own_turn(bench: Bench) -> None:
