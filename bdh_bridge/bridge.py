@@ -21,6 +21,7 @@ from bdh_bridge.graph.excerpts import ExcerptCache
 from bdh_bridge.outbox.store import Outbox
 from bdh_bridge.read_path import ReadPath
 from bdh_bridge.retrieval import Retriever
+from bdh_bridge.routing.router import make_router
 from bdh_bridge.state import SharedState
 from bdh_bridge.telemetry import describe_process
 from bdh_bridge.text import flatten, without_context_blocks
@@ -91,7 +92,12 @@ class Bridge:
             ExcerptCache(self.graph),
             self.tracer,
             job_prompt,
-            make_rewriter(self.state, self.tracer) if make_rewriter else None,
+            make_router(
+                settings,
+                paths,
+                self.tracer,
+                make_rewriter(self.state, self.tracer) if make_rewriter else None,
+            ),
         )
         self.write_path = WritePath(
             settings,

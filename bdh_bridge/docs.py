@@ -21,7 +21,7 @@ _SECTIONS = {
     "BDH_ENABLED": "The bridge and the graph",
     "BDH_DENY_PLATFORMS": "Gates",
     "BDH_WRITE_TIMEOUT": "Write path",
-    "BDH_QUERY_REWRITE_ENABLED": "Query classification and rewrite",
+    "BDH_ROUTER": "Query classification and rewrite",
     "BDH_SESSION_SYNTH_ENABLED": "Session synthesis",
     "BDH_OTEL_CONTENT": "Telemetry",
 }
@@ -57,6 +57,8 @@ def _shown(default: Any, annotation: Any) -> str:
         return f"`{','.join(sorted(default))}`" if default else "empty"
     if default == "":
         return "empty"
+    if default is None:
+        return "automatic"
     choices = get_args(annotation) if all(isinstance(c, str) for c in get_args(annotation)) else ()
     text = f"{default:g}" if isinstance(default, float) else str(default)
     others = [choice for choice in choices if choice != default]

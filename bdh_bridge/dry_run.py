@@ -22,6 +22,7 @@ from bdh_bridge.outbox.store import Outbox
 from bdh_bridge.read_path import ReadPath
 from bdh_bridge.retrieval import Retriever
 from bdh_bridge.routing.rewrite import Rewriter
+from bdh_bridge.routing.router import make_router
 from bdh_bridge.state import PROBE_LEASE, BreakerDecision, Pause, SharedState
 from bdh_bridge.telemetry import record_decision
 from bdh_bridge.turns import Turn
@@ -91,7 +92,7 @@ class DryRun:
         self._graph = GraphClient(settings.api_url, settings.api_token, settings.vault_id)
         blacklist = Blacklist(lambda: resolve_blacklist(settings, paths))
         rewriter = None
-        if settings.rewrite_enabled:
+        if settings.asks_model:
             rewriter = Rewriter(
                 settings, self._state, self._tracer, nous_credentials, None, asides=False
             )
@@ -103,7 +104,7 @@ class DryRun:
             ExcerptCache(self._graph),
             self._tracer,
             job_prompt,
-            rewriter,
+            make_router(settings, paths, self._tracer, rewriter),
         )
         self._write = WritePath(
             settings,

@@ -49,6 +49,16 @@ class BridgePaths:
         return self.directory / "sessions.sqlite3"
 
     @property
+    def feedback(self) -> Path:
+        """Corrections of the router's decisions, with the words that they are about."""
+        return self.directory / "feedback.sqlite3"
+
+    @property
+    def personal_head(self) -> Path:
+        """The local router's head as trained with this home's corrections."""
+        return self.directory / "router-head.json"
+
+    @property
     def worker_lock(self) -> Path:
         return self.directory / "worker.lock"
 

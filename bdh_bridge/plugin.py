@@ -148,7 +148,7 @@ def _register_slash_command(ctx: Any, homes: Homes) -> None:
 
 
 def _rewriter_factory(ctx: Any, settings: Settings) -> Any:
-    if not settings.rewrite_enabled:
+    if not settings.asks_model:
         return None
 
     def make(state: SharedState, tracer: Tracer) -> Rewriter:

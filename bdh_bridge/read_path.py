@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bdh_bridge.graph.excerpts import ExcerptCache
     from bdh_bridge.graph.models import QueryResult
     from bdh_bridge.retrieval import Retriever
-    from bdh_bridge.routing.rewrite import Rewriter
+    from bdh_bridge.routing.router import Router
     from bdh_bridge.settings import Settings
     from bdh_bridge.state import SharedState
     from bdh_bridge.turns import Turn
@@ -51,7 +51,7 @@ class ReadPath:
         excerpts: ExcerptCache,
         tracer: Tracer,
         job_prompt: Callable[[str], str | None],
-        rewriter: Rewriter | None = None,
+        router: Router | None = None,
     ) -> None:
         self._settings = settings
         self._blacklist = blacklist
@@ -60,7 +60,7 @@ class ReadPath:
         self._excerpts = excerpts
         self._tracer = tracer
         self._job_prompt = job_prompt
-        self._rewriter = rewriter
+        self._router = router
 
     def run(self, turn: Turn, view: TurnView, history: Sequence[Any]) -> str | None:
         """The context block for this turn, or None. ``history`` may end with the message."""
@@ -86,18 +86,20 @@ class ReadPath:
         for last in read_gates(
             view, self._settings, self._blacklist, self._state, self._job_prompt
         ):
-            if last.gate == eligibility_gate.NAME and self._rewriter is not None:
+            if last.gate == eligibility_gate.NAME and self._router is not None:
                 break  # the router decides instead; recorded below if it can't
             record_decision(self._tracer, turn.span, last)
         if last is None:
             return []
-        if self._rewriter is not None and self._worth_routing(view, last):
-            return self._route(self._rewriter, turn, view, history, last)
+        if self._router is not None and self._worth_routing(view, last):
+            return self._route(self._router, turn, view, history, last)
         if last.gate == eligibility_gate.NAME:
-            if self._rewriter is not None:  # small talk: no model has to be asked about it
+            if self._router is not None:  # small talk: no model has to be asked about it
                 record_decision(self._tracer, turn.span, last)
                 turn.store_candidate = False
-            self._record_route(turn, "mechanical")
+            span = self._tracer.start_span(names.ROUTE, parent=turn.span)
+            span.set_attribute(attr.ROUTE_ROUTER, "mechanical")
+            span.end()
         if not last.allowed:
             turn.read_outcome = str(last.reason)
             return []
@@ -113,37 +115,33 @@ class ReadPath:
         ).allowed
 
     def _route(
-        self, rewriter: Rewriter, turn: Turn, view: TurnView, history: Sequence[Any], last: Decision
+        self, router: Router, turn: Turn, view: TurnView, history: Sequence[Any], last: Decision
     ) -> list[str]:
-        """Let the model decide; without one the mechanical decision ``last`` stands."""
+        """Let the router decide; where it can't, the mechanical decision ``last`` stands."""
         readable = last.gate == eligibility_gate.NAME
-        outcome = rewriter.rewrite(view.text, history, turn.span)
-        decision = outcome.decision
-        if decision is None:
-            self._record_route(turn, "fallback")
+        route = router.route(view.text, history, view.platform, turn.span)
+        if route is None:
             if readable:
                 record_decision(self._tracer, turn.span, last)
             if not last.allowed:
                 turn.read_outcome = str(last.reason)
                 return []
             return self._own_words(turn, view)
-        self._record_route(turn, "rewrite")
-        turn.store_candidate = decision.store_candidate
-        turn.write_query = decision.write_query
+        turn.store_candidate = route.store
+        turn.write_query = route.write_query
         if not readable:
             turn.read_outcome = str(last.reason)
             return []
-        routed = (allow if decision.should_retrieve else skip)(
+        routed = (allow if route.read else skip)(
             "route",
             GatePath.READ,
-            Reason.ROUTER_RETRIEVE if decision.should_retrieve else Reason.ROUTER_NO_RETRIEVE,
+            Reason.ROUTER_RETRIEVE if route.read else Reason.ROUTER_NO_RETRIEVE,
         )
         record_decision(self._tracer, turn.span, routed)
-        if not decision.should_retrieve:
+        if not route.read:
             turn.read_outcome = str(routed.reason)
             return []
-        variants = decision.retrieval_queries(self._settings.rewrite_max_variants)
-        return variants or self._own_words(turn, view)
+        return list(route.queries) or self._own_words(turn, view)
 
     def _own_words(self, turn: Turn, view: TurnView) -> list[str]:
         """The message as the query; nothing, if it is but a quoted context block."""
@@ -182,11 +180,6 @@ class ReadPath:
         turn.retrieved = True
         turn.read_outcome = "context"
         return block.text
-
-    def _record_route(self, turn: Turn, router: str) -> None:
-        span = self._tracer.start_span(names.ROUTE, parent=turn.span)
-        span.set_attribute(attr.ROUTE_ROUTER, router)
-        span.end()
 
 
 def _evidence(answer: QueryResult) -> Mapping[str, float] | None:

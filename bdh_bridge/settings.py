@@ -144,6 +144,18 @@ class Settings(BaseSettings):
     )
 
     # Query classification and rewrite
+    router: Literal["mechanical", "local", "llm", "cascade"] | None = _env(
+        "BDH_ROUTER",
+        None,
+        "Who decides whether to read and to store: the `mechanical` gate, the `local` router (extra `local-router`), a language model (`llm`), or `cascade`: the local router, and the model where it is in doubt; automatic: `llm` with `BDH_QUERY_REWRITE_ENABLED=true`, else `mechanical`",
+    )
+    router_wait_ms: int | None = _env(
+        "BDH_ROUTER_WAIT_MS",
+        None,
+        "Milliseconds for which a turn may wait for the local router to be loaded; automatic: 1500 on the command line, 0 elsewhere",
+        ge=0,
+        le=30_000,
+    )
     rewrite_enabled: bool = _env(
         "BDH_QUERY_REWRITE_ENABLED",
         False,
@@ -271,6 +283,18 @@ class Settings(BaseSettings):
         "http://localhost:16686/trace/{trace_id}",
         "Page of a trace in Jaeger or Grafana, for the terminal UI's `o` key; `{trace_id}` is filled in",
     )
+
+    @property
+    def router_mode(self) -> Literal["mechanical", "local", "llm", "cascade"]:
+        """Who routes: what ``BDH_ROUTER`` says, or else what follows from the rewrite's switch."""
+        if self.router is not None:
+            return self.router
+        return "llm" if self.rewrite_enabled else "mechanical"
+
+    @property
+    def asks_model(self) -> bool:
+        """May a turn ask a language model?"""
+        return self.router_mode in ("llm", "cascade")
 
     @field_validator("*", mode="wrap")
     @classmethod
@@ -404,6 +428,8 @@ def _explain(name: str, value: Any, error: Exception) -> str:
     shown = "the value" if secret else repr(str(value))[:80]
     if isinstance(default, SecretStr):
         default_text = "none"
+    elif default is None:
+        default_text = "automatic"
     elif isinstance(default, frozenset):
         default_text = ",".join(sorted(default)) or "empty"
     else:

@@ -183,6 +183,19 @@ ROUTE_ROUTER = _declare(
         "fallback",
     ),
 )
+ROUTE_REASON = _declare(
+    "bdh.route.reason",
+    "string",
+    "Whether the local router was sure; if not, or if it did not decide, why",
+    codes=(
+        "sure",
+        "in_doubt",
+        "follow_up",
+        "loading",
+        "unavailable",
+        "failed",
+    ),
+)
 ROUTE_RETRIEVE_PROBABILITY = _declare(
     "bdh.route.retrieve_probability", "float", "Local router: how likely a read helps, 0 to 1"
 )
@@ -197,6 +210,12 @@ ROUTE_STORE_THRESHOLD = _declare(
 )
 ROUTE_GREY_ZONE = _declare(
     "bdh.route.grey_zone", "bool", "Too close to a threshold for the local router alone"
+)
+ROUTE_FEATURES = _declare(
+    "bdh.route.features",
+    "strings",
+    "What moved the local router most, in logits; may hold words of the message",
+    "local",
 )
 REWRITE_SHOULD_RETRIEVE = _declare("bdh.rewrite.should_retrieve", "bool", "The router wants a read")
 REWRITE_STORE_CANDIDATE = _declare(

@@ -109,6 +109,7 @@ def _route(of: _Facts) -> Description:
     return (
         [
             of.text(attr.ROUTE_ROUTER),
+            of.text(attr.ROUTE_REASON),
             versus("retrieve", attr.ROUTE_RETRIEVE_PROBABILITY, attr.ROUTE_RETRIEVE_THRESHOLD),
             versus("store", attr.ROUTE_STORE_PROBABILITY, attr.ROUTE_STORE_THRESHOLD),
             of.flag(attr.ROUTE_GREY_ZONE, "grey zone"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 #: NumPy's matrix libraries read these when they are loaded.
-_VARIABLES = (
+VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OMP_NUM_THREADS",
@@ -19,5 +19,5 @@ def use_one_thread() -> None:
     The products are small, and their threads wait for each other by spinning: beside other busy
     processes two threads took five times the CPU time of one (89 ms a note instead of 16).
     """
-    for name in _VARIABLES:
+    for name in VARIABLES:
         os.environ.setdefault(name, "1")
