@@ -25,7 +25,6 @@ RETRIEVAL_TIMEOUT = 2.0
 SOURCE = "automatic_retrieval"
 
 
-
 class Retriever:
     """Automatic retrieval: read-only queries, guarded by the circuit that all processes share."""
 
@@ -67,14 +66,16 @@ class Retriever:
             except GraphError as error:
                 failure = error.kind
                 if not results:
-                    self._outage.failed(str(error), "turns go on without context until it answers")
+                    self._outage.failed(
+                        _told(error), "turns go on without context until it answers"
+                    )
                 break
         if not results:
             self._state.record_failure(self._key)
             return failure or "timeout"
-        # Only what changes something is written: nearly every turn finds the circuit closed.
-        if breaker.failures or breaker.reason != "closed":
-            self._state.record_success(self._key)
+        # Whatever the breaker said before: other turns may have failed meanwhile, and only failures
+        # in a row open the circuit.
+        self._state.record_success(self._key)
         self._outage.recovered()
         return merge(results)
 
@@ -113,6 +114,11 @@ class Retriever:
             span.set_attribute(attr.HTTP_STATUS_CODE, 200)
             record_scores(span, result)
             return result
+
+
+def _told(error: GraphError) -> str:
+    """For the log: what a server says may quote the question, so its words stay in the span."""
+    return f"{error.kind} (HTTP {error.status})" if error.status else str(error)
 
 
 def record_failure(span: LocalSpan, error: GraphError) -> None:

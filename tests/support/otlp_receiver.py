@@ -95,7 +95,7 @@ class HttpReceiver(Receiver):
                 if encoding:
                     body = gzip.decompress(body) if encoding == "gzip" else zlib.decompress(body)
                 headers = {key.lower(): value for key, value in self.headers.items()}
-                if self.path.endswith("/v1/metrics"):
+                if self.path.partition("?")[0].endswith("/v1/metrics"):
                     answer = receiver.take_metrics(body)
                 else:
                     answer = receiver.take(body, {**headers, ":path": self.path})
