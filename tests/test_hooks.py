@@ -209,6 +209,19 @@ def test_whatever_json_the_graph_answers_no_turn_breaks_and_no_block_is_broken_o
     assert not [record for record in caplog.records if record.exc_info]
 
 
+def test_failures_of_other_turns_are_not_in_a_row_once_the_graph_has_answered(bench: Bench) -> None:
+    key = f"graph:{bench.graph.url}"
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        bench.bridge.state.record_failure(key)  # of another turn, while this one waits
+        connection.sendall(FOUND)
+
+    bench.graph.behaviour = answer
+    for number in range(5):
+        assert bench.turn(session_id=f"s{number}", turn_id=f"t{number}")
+    assert bench.bridge.state.breakers() == []
+
+
 def test_fifty_threads_at_once_each_get_their_own_turn(bench: Bench) -> None:
     contexts: list[Any] = []
 

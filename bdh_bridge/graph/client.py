@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: No answer of the graph is near this size; more is a wrong server or a hostile one.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_GRAPH_BYTES = 64 * 1024 * 1024
+#: Characters of a note's text that are kept.
+MAX_TEXT_CHARS = 2_000
 #: Names of vaults that an error passes on.
 MAX_VAULTS = 50
 
@@ -152,7 +154,7 @@ class GraphClient:
         body = self._call("GET", "/api/graph", timeout, None, "", MAX_GRAPH_BYTES)
         nodes = body.get("nodes")
         return {
-            str(node["id"]): node["text"]
+            str(node["id"]): node["text"][:MAX_TEXT_CHARS]
             for node in (nodes if isinstance(nodes, list) else [])
             if isinstance(node, Mapping) and "id" in node and isinstance(node.get("text"), str)
         }
@@ -183,6 +185,8 @@ class GraphClient:
         except DeadlineExceededError as error:
             wire.cut()
             raise GraphTimeoutError(f"no answer within {timeout:g} s") from error
+        except RuntimeError as error:  # no more threads, or the client was closed meanwhile
+            raise GraphUnreachableError(_describe(error)) from error
 
     def _exchange(
         self,

@@ -100,9 +100,12 @@ def titles_in_history(history: Iterable[Any]) -> frozenset[str]:
     for message in history:
         if not isinstance(message, Mapping) or message.get("role") != "user":
             continue
-        content = message.get("api_content")
+        content, own = message.get("api_content"), message.get("content")
         if not isinstance(content, str) or CONTEXT_OPENING not in content:
             continue
+        if isinstance(own, str):
+            # A block that the user quotes may be anybody's invention; ours comes behind it.
+            content = content.removeprefix(own)
         for block in content.split(CONTEXT_OPENING)[1:]:
             for line in block.split(CONTEXT_CLOSING)[0].splitlines():
                 if match := _NOTE_LINE.match(line):

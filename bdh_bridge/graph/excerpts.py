@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from bdh_bridge.graph.client import GraphClient, GraphError
+from bdh_bridge.graph.client import GraphClient
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class ExcerptCache:
     def _refresh(self) -> None:
         try:
             texts = self._client.note_texts(timeout=FETCH_TIMEOUT_SECONDS)
-        except GraphError as error:
+        except Exception as error:  # nobody else would catch it on this thread
             log.debug("[bdh-bridge] no excerpts from /api/graph: %s", error)
             return
         with self._lock:
