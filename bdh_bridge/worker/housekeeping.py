@@ -75,7 +75,7 @@ def export_duties(loaded: Loaded) -> list[Duty]:
 
         def send_spans() -> bool:
             result = spans.run_once(time.monotonic() + _ROUND)
-            return result.waiting > 0 or result.unfinished > 0
+            return result.busy or result.waiting > 0 or result.unfinished > 0
 
         duties.append(Duty("export", 2.0, send_spans))
     metrics = metric_exporter(loaded)
