@@ -69,6 +69,22 @@ def test_a_file_of_somebody_else_and_one_of_a_newer_version(home: Home) -> None:
     assert "is not a span store file" in stores(home)[0][1]
 
 
+def test_files_of_other_parts_are_looked_at_too(home: Home) -> None:
+    make_spans(home)
+    other = home.paths.directory / "other.sqlite3"
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        connection.executemany("INSERT INTO t VALUES (?)", [("x" * 500,)] * 200)
+        connection.commit()
+    other.chmod(0o600)
+    assert any(text.startswith("other.sqlite3") for _, text, _ in stores(home))
+    other.chmod(0o640)
+    assert stores(home)[-1][2] == f"run: chmod 600 {other}"
+    other.chmod(0o600)
+    other.write_bytes(other.read_bytes()[:4096] + os.urandom(60_000))
+    assert (stores(home)[-1][0], "damaged" in stores(home)[-1][1]) == ("failed", True)
+
+
 def test_a_file_that_was_set_aside(home: Home) -> None:
     aside = database.set_aside(make_spans(home))
     found = stores(home)

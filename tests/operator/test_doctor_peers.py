@@ -190,6 +190,7 @@ def test_telemetry_backends(home: Home) -> None:
     receiver = HttpReceiver()
     try:
         home.set(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        home.set(OTEL_METRICS_EXPORTER="none")
         receiver.answers = [(401, {}, b""), (404, {}, b"")]
         assert "OTLP_HEADERS" in home.doctor().checks("telemetry")[0][2]
         assert "check its path" in home.doctor().checks("telemetry")[0][2]
@@ -198,6 +199,13 @@ def test_telemetry_backends(home: Home) -> None:
         assert receiver.spans == []
     finally:
         receiver.close()
+    home.set(
+        BDH_OTEL_ENDPOINTS=f"{NOWHERE} vendor={NOWHERE}/otlp",
+        BDH_OTEL_ENDPOINT_VENDOR_HEADERS="a=b",
+    )
+    done = home.doctor()
+    assert [level for level, _, _ in done.checks("telemetry")] == ["failed"] * 3
+    assert done.checks("settings")[0][0] == "ok"
     home.set(OTEL_SDK_DISABLED="true")
     assert "OTEL_SDK_DISABLED" in home.doctor().checks("telemetry")[0][1]
 

@@ -27,7 +27,9 @@ def stores(subject: Subject) -> Iterator[Check]:
         yield ok("stores", f"none yet: {paths.directory} appears with the first turn")
         return
     yield from _directory(paths.directory)
-    found = [_store(path, schema) for path, schema in _schemas(paths) if path.exists()]
+    known = _schemas(paths)
+    others = set(paths.directory.glob("*.sqlite3")) - set(known)
+    found = [_store(path, known.get(path)) for path in [*known, *sorted(others)] if path.exists()]
     yield from found
     if not found:
         yield ok("stores", "none yet: they appear with the first turn")
@@ -40,7 +42,7 @@ def stores(subject: Subject) -> Iterator[Check]:
             )
 
 
-def _schemas(paths: BridgePaths) -> list[tuple[Path, Schema]]:
+def _schemas(paths: BridgePaths) -> dict[Path, Schema]:
     from bdh_bridge.graph.embedded import state as embedded
     from bdh_bridge.outbox import schema as outbox
     from bdh_bridge.state import SCHEMA as STATE
@@ -49,14 +51,14 @@ def _schemas(paths: BridgePaths) -> list[tuple[Path, Schema]]:
     from hermes_borgee import inbox
     from hermes_borgee.config import inbox_path
 
-    return [
-        (paths.spans, SPANS),
-        (paths.outbox, outbox.SCHEMA),
-        (paths.state, STATE),
-        (paths.sessions, TRANSCRIPTS),
-        (paths.graph_state, embedded.SCHEMA),
-        (inbox_path(paths.hermes_home), inbox.SCHEMA),
-    ]
+    return {
+        paths.spans: SPANS,
+        paths.outbox: outbox.SCHEMA,
+        paths.state: STATE,
+        paths.sessions: TRANSCRIPTS,
+        paths.graph_state: embedded.SCHEMA,
+        inbox_path(paths.hermes_home): inbox.SCHEMA,
+    }
 
 
 def _directory(directory: Path) -> Iterator[Check]:
@@ -83,9 +85,10 @@ def _directory(directory: Path) -> Iterator[Check]:
         )
 
 
-def _store(path: Path, schema: Schema) -> Check:
+def _store(path: Path, schema: Schema | None) -> Check:
+    """``schema`` is None for a file of another part, which knows its content itself."""
     try:
-        connection = database.connect(path, schema, read_only=True)
+        connection = _open(path, schema)
     except database.EmptyFile:
         return ok("stores", f"{path.name}: empty")
     except NewerSchema as error:
@@ -109,8 +112,21 @@ def _store(path: Path, schema: Schema) -> Check:
             f"{path} is damaged ({found.splitlines()[0][:120]})",
             f"stop Hermes, move it away; what it holds: sqlite3 '{path}' .recover",
         )
-    upgrade = "" if version == len(schema.migrations) else ", brought up to date at next use"
+    older = schema is not None and version < len(schema.migrations)
+    upgrade = ", brought up to date at next use" if older else ""
     return ok("stores", f"{path.name}: {_bytes(size)}, schema {version}{upgrade}")
+
+
+def _open(path: Path, schema: Schema | None) -> sqlite3.Connection:
+    """Raises: StoreError, FileNotFoundError."""
+    if schema is not None:
+        return database.connect(path, schema, read_only=True)
+    if path.stat().st_mode & 0o077:
+        raise database.LooseMode(path, "others may read it", f"run: chmod 600 {path}")
+    try:
+        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)
+    except sqlite3.Error as error:
+        raise database.classify(path, error) from error
 
 
 def disk(subject: Subject) -> Iterator[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -210,12 +211,13 @@ def telemetry(subject: Subject) -> Iterator[Check]:
             )
         else:
             yield ok("telemetry", "kept on this machine (no OTLP endpoint)")
-    for endpoint in targets:
+    for endpoint in (*targets, *endpoints(environment, "metrics")):
         trouble, mend = _export(endpoint)
+        what = f"{endpoint.signal} to {endpoint.shown}"
         if trouble:
-            yield failed("telemetry", f"{endpoint.shown}: {trouble}; spans wait here", mend)
+            yield failed("telemetry", f"{what}: {trouble}; it waits here", mend)
         else:
-            yield ok("telemetry", f"{endpoint.shown} ({endpoint.protocol}) answers")
+            yield ok("telemetry", f"{what} ({endpoint.protocol}): answers")
 
 
 def _export(endpoint: Endpoint) -> tuple[str, str]:
@@ -232,7 +234,7 @@ def _export(endpoint: Endpoint) -> tuple[str, str]:
             content=b"",
             headers={**endpoint.headers, "Content-Type": "application/x-protobuf"},
             timeout=OTLP_SECONDS,
-            verify=endpoint.certificate or True,
+            verify=_certificates(endpoint),
         )
     except (httpx.HTTPError, OSError, ValueError) as error:
         return f"can't be reached ({type(error).__name__})", start
@@ -241,6 +243,13 @@ def _export(endpoint: Endpoint) -> tuple[str, str]:
     if not response.is_success:
         return f"HTTP {response.status_code}", "check its path; the base URL ends before /v1/traces"
     return "", ""
+
+
+def _certificates(endpoint: Endpoint) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=endpoint.certificate or None)
+    if endpoint.client_certificate:
+        context.load_cert_chain(endpoint.client_certificate, endpoint.client_key or None)
+    return context
 
 
 def _connect(url: str) -> str:

@@ -13,7 +13,8 @@ from bdh_bridge.settings import Settings, variable
 
 #: Read by tests and scripts alone.
 _OTHERS = frozenset({"BDH_OTEL_STRICT", "BDH_PYTHON", "BDH_VENV"})
-_OTHER_PREFIXES = ("BDH_TEST_",)
+#: Tests, and settings of telemetry endpoints that the operator has named.
+_OTHER_PREFIXES = ("BDH_TEST_", "BDH_OTEL_ENDPOINT_")
 
 
 def settings(subject: Subject) -> Iterator[Check]:
