@@ -49,8 +49,9 @@ class Homes:
         if home in self._bridges:
             return self._bridges[home]
         with self._lock:
-            if home not in self._bridges:
-                self._bridges[home] = self._make(home)
+            # Two names of one folder are one home.
+            same = next((known for known in self._bridges if _same(known, home)), None)
+            self._bridges[home] = self._make(home) if same is None else self._bridges[same]
             return self._bridges[home]
 
     def take_over(self, previous: Homes) -> None:
@@ -77,3 +78,7 @@ class Homes:
     def bdh_stats(self, args: Any, **kwargs: Any) -> str:
         bridge = self.bridge()
         return bridge.tools.bdh_stats(args, **kwargs) if bridge else no_bridge()
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one == other or one.resolve() == other.resolve()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +18,8 @@ import pytest
 
 from bdh_bridge.text import CONTEXT_OPENING
 from bdh_otel import attributes as attr
-from tests.support.hermes import Host, attributes
+from tests.support.hermes import Host, attributes, write_config
+from tests.support.http_peer import answering, json_response, peer
 
 pytestmark = [pytest.mark.hermes, pytest.mark.slow]
 
@@ -34,12 +36,10 @@ def free_port() -> int:
 class Gateway:
     def __init__(self, host: Host) -> None:
         port = free_port()
-        host.environ.update(
-            API_SERVER_ENABLED="true",
-            API_SERVER_HOST="127.0.0.1",
-            API_SERVER_PORT=str(port),
-            API_SERVER_KEY=KEY,
-        )
+        # In the file: a gateway of several profiles does not look into the environment.
+        with (host.home / ".env").open("a") as file:
+            file.write("API_SERVER_ENABLED=true\nAPI_SERVER_HOST=127.0.0.1\n")
+            file.write(f"API_SERVER_PORT={port}\nAPI_SERVER_KEY={KEY}\n")
         self.client = httpx.Client(
             base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False
         )
@@ -60,12 +60,13 @@ class Gateway:
             assert time.monotonic() < deadline, host.log()
             time.sleep(0.1)
 
-    def say(self, session: str, message: str) -> str:
+    def say(self, session: str, message: str, *, profile: str = "") -> str:
         headers = {"Authorization": f"Bearer {KEY}"}
         if session:
             headers["X-Hermes-Session-Id"] = session
         body = {"model": "fake", "messages": [{"role": "user", "content": message}]}
-        answer = self.client.post("/v1/chat/completions", json=body, headers=headers)
+        prefix = f"/p/{profile}" if profile else ""
+        answer = self.client.post(f"{prefix}/v1/chat/completions", json=body, headers=headers)
         answer.raise_for_status()
         text: str = answer.json()["choices"][0]["message"]["content"]
         return text
@@ -130,3 +131,32 @@ def test_a_killed_gateway_loses_no_accepted_write_and_its_turns_are_closed(
     spans = host.wait_for(lambda spans: attributes(spans, "bdh.deliver"), seconds=60)
     assert attributes(spans, "bdh.deliver")[0][attr.DELIVERY_OUTCOME] == "delivered"
     assert all(span.end_ns is not None for span in spans)
+
+
+def test_profiles_of_one_gateway_have_a_bridge_each(host: Host, tmp_path: Path) -> None:
+    note = {"id": "n", "title": "Note of the other profile", "score": 0.9}
+    with peer(answering(json_response({"activated_notes": [note]}))) as other_graph:
+        write_config(host.home, host.model.base_url, gateway={"multiplex_profiles": True})
+        # The token comes from the first profile's file, as the host puts it in its environment.
+        (host.home / ".env").write_text("BDH_API_TOKEN=of-the-first-profile\n")
+        other = Host(host.home / "profiles" / "other", host.model)
+        write_config(other.home, host.model.base_url)
+        (other.home / ".env").write_text(f"BDH_API_URL={other_graph.url}\n")
+        link = tmp_path / "link"  # one home under two names
+        link.symlink_to(host.home)
+        gateway = Gateway(Host(link, host.model, host.environ))
+        try:
+            gateway.say("chat-other", OUTBOX, profile="other")
+            sent = host.model.requests()[-1].user_message
+            assert "Note of the other profile" in sent
+            gateway.say("chat-own", OUTBOX)
+            sent = host.model.requests()[-1].user_message
+            assert "Durable Outbox" in sent
+            assert "other profile" not in sent
+            theirs = other.wait_for(lambda spans: attributes(spans, "bdh.deliver"))
+            ours = host.wait_for(lambda spans: attributes(spans, "bdh.deliver"))
+        finally:
+            gateway.stop()
+        assert {span.session for span in theirs if span.name == "bdh.turn"} == {"chat-other"}
+        assert {span.session for span in ours if span.name == "bdh.turn"} == {"chat-own"}
+        assert b"of-the-first-profile" not in b"".join(other_graph.requests)
