@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import sqlite3
 import time
 import unicodedata
 from pathlib import Path
@@ -31,10 +33,9 @@ def evil_home(home: Path, graph: str) -> None:
         tracer, f"{EVIL} message", f"{EVIL} s", f"{EVIL} p", time.time_ns() - 10**9
     )
     scene.gates("read", until="blacklist")
-    scene.gate("read", f"g{EVIL}", f"r{EVIL}", "skip", GATE_RULE=EVIL, GATE_UNIT=EVIL,
-               GATE_VALUE=1, GATE_THRESHOLD=2)  # fmt: skip
+    scene.gate("read", "blacklist", "blacklisted", "skip", GATE_RULE=EVIL, GATE_VALUE=1,
+               GATE_THRESHOLD=2)  # fmt: skip
     scene.hop(f"pro{EVIL}", "timeout", 5, 1, **{attr.HOP_ERROR: f"said {EVIL}"})
-    scene.span(f"chat {EVIL}", 1, {attr.HOP_OUTCOME: EVIL, attr.PROVIDER_NAME: f"{EVIL}2"}, EVIL)
     values = {attr.CONTEXT_NOTES: 1, attr.CONTEXT_TITLES: [EVIL], attr.CONTEXT_TEXT: EVIL}
     scene.span("bdh.context", 1, values)
     failing = scene.tracer.start_span(f"odd {EVIL}", parent=scene.root)
@@ -42,9 +43,10 @@ def evil_home(home: Path, graph: str) -> None:
     failing.fail("x", EVIL)
     failing.end()
     scene.short_answer()
-    scene.end(EVIL, EVIL, EVIL)
+    scene.end("skip", "blacklisted", "short_answer")
     assert tracer.flush(10)
     tracer.shutdown()
+    forge_codes(paths.spans)
     outbox = Outbox(paths.outbox, spool=paths.outbox_spool)
     with contextlib.closing(outbox):
         outbox.accept(
@@ -59,6 +61,23 @@ def evil_home(home: Path, graph: str) -> None:
     state.record_failure(f"provider:pro{EVIL}")
     state.close()
     (home / ".env").write_text(f"BDH_API_URL={graph}\n", encoding="utf-8")
+
+
+def forge_codes(path: Path) -> None:
+    """Put text where the bridge writes codes alone, as a peer or another program could."""
+    connection = sqlite3.connect(path)
+    codes = (attr.TURN_ROUTE, attr.TURN_READ_OUTCOME, attr.TURN_WRITE_OUTCOME, attr.GATE_REASON,
+             attr.GATE_NAME, attr.GATE_UNIT, attr.HOP_OUTCOME, attr.TURN_CLOSE_REASON)  # fmt: skip
+    for seq, attributes, gate in connection.execute("SELECT seq, attributes, gate FROM spans"):
+        values = json.loads(attributes)
+        values.update({name: EVIL for name in codes if name in values or name == attr.GATE_UNIT})
+        connection.execute(
+            "UPDATE spans SET attributes = ?, gate = ?, reason = ?, outcome = ?, error_type = ?"
+            " WHERE seq = ?",
+            (json.dumps(values), gate and EVIL + gate, EVIL, EVIL, EVIL, seq),
+        )
+    connection.commit()
+    connection.close()
 
 
 def raw(ui: Driver) -> str:

@@ -35,6 +35,8 @@ def main(argv: list[str] | None = None) -> int:
         with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
             ticker.run(loaded, source, lambda text: print(text, flush=True), latest=arguments.n)
         return 0
+    # The reading threads decode much; the screen must not wait 5 ms for each turn of theirs.
+    sys.setswitchinterval(0.001)
     from bdh_tui.app import BridgeApp
 
     app = BridgeApp(loaded, source, arguments.screen)

@@ -11,13 +11,12 @@ from textual import events, on
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer, Static
+from textual.widgets import ContentSwitcher, Static
 
-from bdh_tui import help as helping
 from bdh_tui import themes
-from bdh_tui.dialogs import Show
 from bdh_tui.health import HealthChanged, Watch
 from bdh_tui.history import History
+from bdh_tui.keybar import KeyBar
 from bdh_tui.live.pane import LivePane
 from bdh_tui.pane import Pane
 from bdh_tui.preferences import Preferences
@@ -127,7 +126,7 @@ class BridgeApp(App[None]):
         yield self._tabs
         yield self._switcher
         yield self._bar
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyBar()
         yield Static("This terminal is too small.\nMake it 60 × 15 or larger.", id="too-small")
 
     def on_mount(self) -> None:
@@ -294,6 +293,9 @@ class BridgeApp(App[None]):
         self.preferences.save()
 
     def action_help(self) -> None:
+        from bdh_tui import help as helping
+        from bdh_tui.dialogs import Show
+
         name = self._switcher.current or "live"
         pane = self.pane(name)
         title = SCREENS[name][0]

@@ -1,4 +1,4 @@
-"""Fields to type in that show no control character of what they hold.
+"""A field to type in that shows no control character of what it holds.
 
 A rule, or a message that a rule is made of, may hold escape sequences; the text stays as it is,
 but each such character is drawn as a mark.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rich.segment import Segment
 from textual.strip import Strip
-from textual.widgets import Input, TextArea
+from textual.widgets import Input
 
 from bdh_otel.escape import escape
 
@@ -17,13 +17,6 @@ _MARK = "\N{REPLACEMENT CHARACTER}"
 
 class Field(Input):
     """One line."""
-
-    def render_line(self, y: int) -> Strip:
-        return masked(super().render_line(y))
-
-
-class Editor(TextArea):
-    """Many lines."""
 
     def render_line(self, y: int) -> Strip:
         return masked(super().render_line(y))

@@ -15,6 +15,9 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+#: Lines that are remembered as they were drawn.
+_REMEMBERED = 1_000
+
 Draw = Callable[[int, int], Content]
 """Index and width in cells → the line."""
 
@@ -61,11 +64,16 @@ class LineList(ScrollView, can_focus=True):
         self,
         draw: Draw,
         *,
+        of: Callable[[int], object] | None = None,
         empty: str = "",
         id: str | None = None,  # noqa: A002 (Textual's own name)
     ) -> None:
         super().__init__(id=id)
         self._draw = draw
+        self._of = of
+        """The immutable object that a line is drawn from: as long as it is the same, so is the
+        line. Lists that are drawn anew many times a second say so."""
+        self._drawn: dict[int, tuple[object, int, Strip]] = {}
         self.empty = empty
         """What is said where there is no line."""
         self.count = 0
@@ -91,7 +99,22 @@ class LineList(ScrollView, can_focus=True):
         if index >= self.count:
             text = self.empty if not self.count and y == 1 else ""
             return self._strip(Content(f"  {text}" if text else ""), width, False)
-        return self._strip(self._draw(index, width), width, index == self.cursor)
+        marked = index == self.cursor
+        if self._of is None or marked:
+            return self._strip(self._draw(index, width), width, marked)
+        source = self._of(index)
+        known = self._drawn.get(id(source))
+        if known is not None and known[0] is source and known[1] == width:
+            return known[2]
+        strip = self._strip(self._draw(index, width), width, marked)
+        if len(self._drawn) > _REMEMBERED:
+            self._drawn.clear()
+        self._drawn[id(source)] = (source, width, strip)
+        return strip
+
+    def notify_style_update(self) -> None:
+        self._drawn.clear()
+        super().notify_style_update()
 
     def _strip(self, content: Content, width: int, marked: bool) -> Strip:
         base = self.visual_style

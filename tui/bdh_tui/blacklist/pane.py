@@ -20,8 +20,8 @@ from bdh_bridge.gates.blacklist_rules import Rule, literal_line, parse
 from bdh_tui.blacklist.document import Document
 from bdh_tui.blacklist.editor import Edited, RuleEditor
 from bdh_tui.blacklist.preview import Message, hits, messages, problem
+from bdh_tui.blacklist.text import Editor
 from bdh_tui.dialogs import Choose, Confirm
-from bdh_tui.fields import Editor
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
 from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, age, lines, number, plain, tail

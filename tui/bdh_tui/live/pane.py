@@ -13,7 +13,6 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from bdh_tui.dialogs import Choose
 from bdh_tui.fields import Field
 from bdh_tui.filters import Filter, FilterError
 from bdh_tui.lines import LineList
@@ -71,7 +70,7 @@ class LivePane(Pane):
         self._fresh = 0
         self._searched_to: TurnSummary | None = None
         # Kept here: news may come in while the application is being taken down.
-        self.lines = LineList(self._draw, empty=NOTHING)
+        self.lines = LineList(self._draw, of=lambda index: self.turns[index], empty=NOTHING)
         self._field = Field(
             placeholder="/ filter: gate:blacklist decision:skip text:…", compact=True
         )
@@ -263,6 +262,8 @@ class LivePane(Pane):
             self.notify("There is no filter to save.", severity="warning")
 
     def action_saved_filters(self) -> None:
+        from bdh_tui.dialogs import Choose
+
         own = self.bridge.preferences.filters
         choices = [*own, *(one for one in READY_MADE if one not in own)]
 

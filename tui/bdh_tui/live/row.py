@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 
 from textual.content import Content
 
@@ -105,12 +106,10 @@ def _plain_cell(turn: TurnSummary, title: str, width: int) -> tuple[str, str]:
 
 
 def _strip(line: Line, gates: tuple[GateMark, ...], width: int) -> None:
-    used = 0
-    for gate in gates[:width]:
-        mark, style = MARKS[gate.mark]
-        line.add(mark, style)
-        used += 1
-    line.add(" " * (width - used))
+    for kind, group in groupby(gates[:width], lambda gate: gate.mark):
+        mark, style = MARKS[kind]
+        line.add(mark * len(list(group)), style)
+    line.add(" " * (width - len(gates[:width])))
 
 
 def _outcome(line: Line, style: str, mark: str, words: str, width: int) -> None:

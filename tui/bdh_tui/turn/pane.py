@@ -21,7 +21,6 @@ from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.reader import StoredSpan
 from bdh_otel.tree import duration
-from bdh_tui.dialogs import Show
 from bdh_tui.explain import explain
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
@@ -144,6 +143,8 @@ class TurnPane(Pane):
 
     @on(LineList.Activated)
     def _whole_detail(self, event: LineList.Activated) -> None:
+        from bdh_tui.dialogs import Show
+
         span = self._branches[event.index].span
         self.app.push_screen(Show(plain(span.name, 80), details(span)))
 
@@ -162,6 +163,8 @@ class TurnPane(Pane):
 
     def action_context(self) -> None:
         """What the model was given, as far as this machine keeps it."""
+        from bdh_tui.dialogs import Show
+
         context = next((span for span in self.spans if span.name == names.CONTEXT), None)
         if context is None:
             self.notify("Nothing was given to the model in this turn.")
