@@ -109,7 +109,7 @@ class Bridge:
             self.wake_worker,
             self.transcripts,
         )
-        self.tools = Tools(settings, self.graph, self.turns, self.tracer, job_prompt)
+        self.tools = Tools(settings, self.graph, self.turns, self.tracer, job_prompt, self.state)
         self._first_turn = threading.Event()
         # Compiling a long list takes a tenth of a second that the first turn need not pay.
         threading.Thread(

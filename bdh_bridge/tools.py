@@ -2,7 +2,8 @@
 
 A tool always answers with JSON that the model can act on, errors included. Unlike automatic
 retrieval a call is an intention of the conversation: neither blacklist nor eligibility stand in
-its way. Who may read, who may teach and what a scheduled job may do still hold.
+its way. Who may read, who may teach and what a scheduled job may do still hold, and a pause lets
+nothing be taught.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.trace import SpanKind
 
+from bdh_bridge.gates.bridge import Pauses, bridge
 from bdh_bridge.gates.cron import cron
 from bdh_bridge.gates.decision import Decision, GatePath
 from bdh_bridge.gates.sender import sender
@@ -130,8 +132,10 @@ class Tools:
         turns: Turns,
         tracer: Tracer,
         job_prompt: Callable[[str], str | None],
+        state: Pauses,
     ) -> None:
         self._settings = settings
+        self._state = state
         self._graph = graph
         self._turns = turns
         self._tracer = tracer
@@ -264,6 +268,7 @@ class Tools:
         who = self._principal(turn, session_id)
         where, session = (who.platform, who.session_id) if who else ("", session_id)
         decisions = (
+            bridge(GatePath.WRITE, session, self._settings, self._state),
             cron(GatePath.WRITE, where, session, self._job_prompt),
             self._sender(GatePath.WRITE, who),
         )

@@ -14,6 +14,7 @@ from bdh_bridge import tools as module
 from bdh_bridge.gates.view import TurnView
 from bdh_bridge.graph.client import GraphClient
 from bdh_bridge.settings import load
+from bdh_bridge.state import SharedState
 from bdh_bridge.tools import Tools
 from bdh_bridge.turns import Turn, Turns
 from bdh_otel import attributes as attr
@@ -29,12 +30,14 @@ class Bench:
         self.path = home / "spans.sqlite3"
         self.tracer = Tracer(self.path)
         self.turns = Turns(lambda turn, why: None)
+        self.state = SharedState(home / "state.sqlite3")
         self.tools = Tools(
             settings,
             GraphClient(settings.api_url, SecretStr("")),
             self.turns,
             self.tracer,
             lambda job: None,
+            self.state,
         )
 
     def turn(self, session: str = "s", platform: str = "cli", sender: str = "") -> Turn:
@@ -90,6 +93,18 @@ def test_a_cron_turn_without_opt_in_reads_but_teaches_nothing(tmp_path: Path) ->
         assert result["learned"] is False
         assert server.body()["learn"] is False
         assert server.body()["source"] == "hermes_tool"
+
+
+def test_during_a_pause_a_query_reads_but_teaches_nothing(tmp_path: Path) -> None:
+    with peer(answering(json_response({"activated_notes": []}))) as server:
+        bench = Bench(tmp_path, server.url)
+        bench.turn()
+        bench.state.pause("s")
+        assert bench.query({"query": "q"})["learned"] is False
+        assert server.body()["learn"] is False
+        bench.state.resume("s")
+        bench.query({"query": "q"})
+        assert "learn" not in server.body()
 
 
 def test_strangers_neither_read_nor_teach(tmp_path: Path) -> None:
