@@ -9,10 +9,10 @@ is never read. A value that doesn't parse becomes a warning and the default; not
 from __future__ import annotations
 
 import contextvars
-import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as attribute
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -355,7 +355,7 @@ class Loaded:
     paths: BridgePaths
     warnings: tuple[str, ...]
     origins: Mapping[str, Origin]
-    environment: Mapping[str, str] = dataclasses.field(repr=False)
+    environment: Mapping[str, str] = attribute(repr=False)
     """The merged variables, for what is not ours (``OTEL_*``). Holds secrets: never log it."""
 
 
@@ -403,8 +403,11 @@ def _read_env_file(path: Path, warnings: list[str]) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        values = dotenv_values(path, encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        try:
+            values = dotenv_values(path, encoding="utf-8-sig")
+        except UnicodeDecodeError:
+            values = dotenv_values(path, encoding="latin-1")  # as Hermes does
+    except (OSError, ValueError) as error:
         warnings.append(
             f"{path} can't be read ({type(error).__name__}); only the environment is used"
         )

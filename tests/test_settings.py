@@ -117,10 +117,16 @@ def test_lists_are_split_and_trimmed(tmp_path: Path) -> None:
     assert loaded.settings.read_senders == {"a", "telegram:7"}
 
 
-def test_an_unreadable_env_file_is_a_warning(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_bytes(b"BDH_VAULT_ID=\xff\xfe\n")
-    loaded = load(tmp_path, environ={})
-    assert "can't be read" in loaded.warnings[0]
+def test_an_unreadable_env_file_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".env").write_text("BDH_API_URL=http://from-file:1\n")
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError("no")  # root may read what is forbidden
+
+    monkeypatch.setattr("dotenv.dotenv_values", refuse)
+    assert "can't be read" in load(tmp_path, environ={}).warnings[0]
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", ".hidden"])
@@ -140,3 +146,15 @@ def test_profiles_are_folders_of_the_root(tmp_path: Path, monkeypatch: pytest.Mo
 def test_built_in_code_a_wrong_value_is_an_error() -> None:
     with pytest.raises(ValueError, match="BDH_WORKER"):
         Settings(BDH_WORKER="fiber")
+
+
+def test_a_file_that_is_no_utf_8_is_read_as_hermes_reads_it(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"OTHER=caf\xe9\nBDH_API_URL=http://from-file:1\n")
+    loaded = load(tmp_path, environ={})
+    assert loaded.settings.api_url == "http://from-file:1"
+    assert loaded.warnings == ()
+
+
+def test_secrets_do_not_show_in_what_is_loaded(tmp_path: Path) -> None:
+    loaded = load(tmp_path, environ={"BDH_API_TOKEN": "t0ken-of-mine", "SOME_KEY": "t0ken-too"})
+    assert "t0ken" not in repr(loaded)
