@@ -81,9 +81,12 @@ class NoTracer:
     def shutdown(self) -> None: ...
 
 
-def make_hooks(home: Path, *, spans: bool) -> tuple[Bridge, Hooks]:
+def make_hooks(home: Path, *, spans: bool, **variables: str) -> tuple[Bridge, Hooks]:
     home.mkdir(parents=True)
-    loaded = load(home, environ={"BDH_API_URL": "http://127.0.0.1:9", "BDH_WORKER": "off"})
+    loaded = load(
+        home,
+        environ={"BDH_API_URL": "http://127.0.0.1:9", "BDH_WORKER": "off", **variables},
+    )
     loaded.paths.directory.mkdir(mode=0o700)
     rules = "\n".join(f"operational prompt number {number}" for number in range(RULES))
     loaded.paths.blacklist.write_text(rules + "\nre:^nightly .* prompt:\n", encoding="utf-8")

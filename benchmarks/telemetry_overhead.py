@@ -9,7 +9,11 @@ of the store that is asked questions and exported (1,000,000 takes about a minut
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,8 +24,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from hook_overhead import make_hooks
+from hook_overhead import one_turn as hooks_of_one_turn
 from machine import machine_state
 
+from bdh_bridge.worker.lock import is_held, read_holder
 from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.reader import SpanReader
@@ -46,9 +53,12 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--write", nargs=2, metavar=("PATH", "TURNS"), help=argparse.SUPPRESS)
+    parser.add_argument("--drain", nargs=2, metavar=("PATH", "URL"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.write:
         return write(Path(args.write[0]), int(args.write[1]))
+    if args.drain:
+        return drain(Path(args.drain[0]), args.drain[1])
     with tempfile.TemporaryDirectory() as folder:
         figures = measure(Path(folder), args.turns, args.rows)
     machine = machine_state()
@@ -64,6 +74,7 @@ def main() -> int:
 def measure(folder: Path, turns: int, rows: int) -> dict[str, float]:
     figures: dict[str, float] = {}
     figures["import of the tracer, ms (median of 5)"] = import_time()
+    figures.update(whole_turns(folder / "hooks", turns))
     spans, whole, flushes, off = per_turn(folder / "turns" / "spans.sqlite3", turns)
     _add(figures, "one span: start, 6 attributes, end, µs", spans, 1e6)
     _add(figures, f"a turn's {SPANS_A_TURN} spans without flush, µs", whole, 1e6)
@@ -78,6 +89,46 @@ def measure(folder: Path, turns: int, rows: int) -> dict[str, float]:
             figures[f"spans/s into the store, {what}{', a reader' if reading else ''}"] = rate
     figures.update(questions(folder / "big" / "spans.sqlite3", rows))
     return figures
+
+
+def whole_turns(folder: Path, turns: int) -> dict[str, float]:
+    """The three hooks of a turn together, in one process, one turn of each kind after the other:
+    without spans, with them, and with them while a worker fails to send them to a dead backend."""
+    kinds = {
+        "without spans": make_hooks(folder / "off", spans=False),
+        "with spans": make_hooks(folder / "on", spans=True),
+        "with spans, backend dead": make_hooks(
+            folder / "dead",
+            spans=True,
+            BDH_WORKER="process",
+            OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
+        ),
+    }
+    seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    try:
+        for number in range(turns + 50):
+            for kind, (_, hooks) in kinds.items():
+                taken = sum(hooks_of_one_turn(hooks, number))
+                if number >= 50:  # warmed up
+                    seconds[kind].append(taken)
+    finally:
+        for bridge, _ in kinds.values():
+            bridge.close()
+        end_worker(kinds["with spans, backend dead"][0].loaded.paths.worker_lock)
+    figures: dict[str, float] = {}
+    for kind, values in seconds.items():
+        _add(figures, f"hooks of a turn {kind}, µs", values, 1e6)
+    off, on, dead = (figures[f"hooks of a turn {kind}, µs, p50"] for kind in kinds)
+    figures["spans add to a turn, µs, p50"] = on - off
+    figures["a dead backend adds to that, µs, p50"] = dead - on
+    return figures
+
+
+def end_worker(lock: Path) -> None:
+    holder = read_holder(lock) if is_held(lock) else None
+    if holder is not None and holder.pid != os.getpid():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(holder.pid, signal.SIGTERM)
 
 
 def import_time() -> float:
@@ -221,7 +272,7 @@ def questions(path: Path, rows: int) -> dict[str, float]:
     for name, ask in asked.items():
         figures[f"{label}: {name}, ms"] = _median(ask)
     reader.close()
-    figures[f"{label}: export to a receiver on loopback, spans/s"] = export_rate(path)
+    figures.update(export_figures(path, label))
     store = SpanStore(path)
     figures[f"{label}: bytes a span"] = size(store) / max(1, last)
     start = time.perf_counter()
@@ -233,8 +284,8 @@ def questions(path: Path, rows: int) -> dict[str, float]:
     return figures
 
 
-def export_rate(path: Path) -> float:
-    from bdh_otel.export import Exporter
+def export_figures(path: Path, label: str) -> dict[str, float]:
+    """The whole store, sent and tallied by a process of its own, as the worker does it."""
 
     class Receiver(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -252,17 +303,54 @@ def export_rate(path: Path) -> float:
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
+        command = [sys.executable, __file__, "--drain", str(path)]
         url = f"http://127.0.0.1:{server.server_port}"
-        exporter = Exporter(path, {"OTEL_EXPORTER_OTLP_ENDPOINT": url})
-        start = time.perf_counter()
-        sent = exporter.run_once(time.monotonic() + 5).sent
-        elapsed = time.perf_counter() - start
-        exporter.close()
+        done = subprocess.run([*command, url], capture_output=True, text=True, check=True)
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
-    return sent / elapsed
+    found = json.loads(done.stdout)
+    return {f"{label}: {name}": value for name, value in found.items()}
+
+
+def drain(path: Path, url: str) -> int:
+    """Send and tally all that there is; print the rates, and how much memory that took."""
+    from bdh_otel import lane
+    from bdh_otel.export import Exporter
+    from bdh_otel.metrics import MetricStore
+
+    lane.BACKFILL = 10**9  # all of it, however long it took to make
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": url}
+    exporter = Exporter(path, environment)
+    sent, start = 0, time.perf_counter()
+    exporter.run_once(time.monotonic() + 0.001)  # imports
+    before = memory()
+    while True:
+        result = exporter.run_once(time.monotonic() + 60)
+        sent += result.sent
+        if not result.waiting:
+            break
+    elapsed = time.perf_counter() - start
+    exporter.close()
+    store, reader = MetricStore(path.with_name("metrics.sqlite3")), SpanReader(path)
+    start = time.perf_counter()
+    store.tally(reader)
+    tallied = sent / (time.perf_counter() - start)
+    figures = {
+        "export to a receiver on loopback, spans/s": sent / elapsed,
+        "tallied for metrics, spans/s": tallied,
+        "memory of the exporting process before, MB": before,
+        "memory of the exporting process after, MB": memory(),
+    }
+    print(json.dumps(figures))
+    return 0
+
+
+def memory() -> float:
+    """Most memory that this process ever had, in MB."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / 1e6 if sys.platform == "darwin" else most / 1e3
 
 
 def _median(ask: Callable[[], Any]) -> float:

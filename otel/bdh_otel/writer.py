@@ -218,14 +218,14 @@ class SpanWriter:
         dropped = self._dropped
         try:
             rows: dict[str, Row] = {}
-            reopened: set[str] = set()
+            reopened: set[tuple[str, str]] = set()
             for span in batch:
                 row = span.row()
                 # A short turn's open row and its end may wait in one batch: the end counts.
                 if row.span_id not in rows or rows[row.span_id].end_ns is None:
                     rows[row.span_id] = row
                 if span.provisional:
-                    reopened.add(row.span_id)
+                    reopened.add((row.trace_id, row.span_id))
             for _ in range(2):
                 if store.insert(rows.values(), self._resource, reopened=reopened, dropped=dropped):
                     break

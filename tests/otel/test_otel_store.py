@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from bdh_otel import names, writer
+from bdh_otel import attributes as attr
+from bdh_otel import database, names, writer
 from bdh_otel.reader import SpanReader
-from bdh_otel.store import SpanStore
+from bdh_otel.store import SCHEMA, SpanStore
 from bdh_otel.tracer import LocalSpan, Tracer
 from tests.support.waiting import DEADLINE, eventually
 
@@ -315,13 +316,13 @@ def test_reading_turns_traces_and_counts(
 @pytest.mark.parametrize(
     ("sql", "index"),
     [
-        ("trace_id = 'x'", "spans_trace"),
+        ("trace_id = 'x'", "spans_place"),
+        ("trace_id = 'x' AND span_id = 'y'", "spans_place"),
         ("name = 'bdh.turn' ORDER BY start_ns DESC LIMIT 9", "spans_name"),
         ("session = 'x' ORDER BY start_ns", "spans_session"),
         ("gate = 'x' AND decision = 'skip' AND start_ns > 5", "spans_decision"),
         ("start_ns BETWEEN 5 AND 6", "spans_start"),
         ("end_ns IS NULL ORDER BY start_ns", "spans_open"),
-        ("span_id >= 'a' AND span_id < 'b'", "spans_span"),
     ],
 )
 def test_questions_are_answered_from_an_index(sql: str, index: str, store_path: Path) -> None:
@@ -331,3 +332,63 @@ def test_questions_are_answered_from_an_index(sql: str, index: str, store_path: 
     assert index in described
     assert "TEMP B-TREE" not in described
     store.close()
+
+
+def test_a_store_of_the_first_schema_is_migrated_with_its_spans(
+    store_path: Path, reader: SpanReader, conversation: Callable[..., LocalSpan]
+) -> None:
+    first = database.Schema("span store", SCHEMA.application_id, SCHEMA.migrations[:1])
+    database.connect(store_path, first).close()
+    old = sqlite3.connect(store_path)
+    old.execute(
+        "INSERT INTO spans (trace_id, span_id, flags, name, kind, start_ns, end_ns, status,"
+        " attributes, resource) VALUES ('a', 'b', 1, 'old', 0, 1, 2, 0, '{}', 1)"
+    )
+    old.commit()
+    turn = conversation()  # another process, of the new version
+    assert [span.name for span in reader.trace("a")] == ["old"]
+    assert len(reader.trace(f"{turn.trace_id:032x}")) == 9
+    # What was open meanwhile can still write.
+    old.execute("UPDATE spans SET name = 'older' WHERE span_id = 'b'")
+    old.commit()
+    old.close()
+    assert [span.name for span in reader.trace("a")] == ["older"]
+    assert len(reader.find_traces("b")) >= 1
+
+
+def test_a_full_disk_costs_spans_and_no_time_and_the_loss_is_on_record(
+    tracer: Tracer, reader: SpanReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracer.start_span(names.ROUTE).end()
+    assert tracer.flush(10)
+    store = tracer._writer._store
+    assert store is not None
+    pages = store.connection.execute("PRAGMA page_count").fetchone()[0]
+
+    def opened(wait: float) -> SpanStore | None:
+        """The store as on a full disk: SQLite itself says that there is no room."""
+        store = open_store(wait)
+        if store is not None:
+            store.connection.execute(f"PRAGMA max_page_count={pages + 4}")
+        return store
+
+    open_store = tracer._writer._open
+    tracer._writer._open = opened  # type: ignore[method-assign]
+    text = {attr.TURN_MESSAGE: "x" * 3_000}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(writer.QUEUE_LIMIT + 3_000):
+            tracer.start_span(names.TURN, attributes=text).end()
+        assert not tracer.flush(0.05)
+    assert tracer.dropped > 0
+    warnings = [r.getMessage() for r in caplog.records if r.name.startswith("bdh_otel")]
+    assert any("full" in one and "free some disk space" in one for one in warnings)
+    assert len(warnings) <= 2
+    # Somebody made room.
+    tracer._writer._open = open_store  # type: ignore[method-assign]
+    store = tracer._writer._store
+    if store is not None:
+        store.connection.execute("PRAGMA max_page_count=1000000")
+    eventually(lambda: tracer.flush(1.0))
+    status = reader.status()
+    assert status.dropped > 0
+    assert status.spans + status.dropped == writer.QUEUE_LIMIT + 3_001
