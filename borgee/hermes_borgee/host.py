@@ -22,6 +22,8 @@ _APPROVAL_WORDS = frozenset(
     | {"👎", "always", "approve always", "always approve"}
     | {"session", "approve session", "session approve"}
 )
+#: Why Hermes marks all recently used sessions when it starts after a crash.
+_CRASH_MARK = "restart_interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,18 @@ class Host:
             return False
         return await asyncio.to_thread(suspend_session, store, session_key)
 
+    async def expect_nothing_to_resume(self) -> int:
+        """Take back what Hermes does to be safe after a crash: it would begin a turn of its own
+        in every session that was in use shortly before. Returns the number of sessions.
+
+        Which turns were cut short is known from the inbox; in the other conversations, people
+        would only read that an interrupted session was restored.
+        """
+        store = getattr(self._adapter, "_session_store", None)
+        if store is None:
+            return 0
+        return await asyncio.to_thread(clear_crash_marks, store, self._adapter.platform)
+
     async def reset(self, session_key: str) -> bool:
         """Give the session a new history now. False if there is no such session."""
         store = getattr(self._adapter, "_session_store", None)
@@ -152,6 +166,20 @@ def suspend_session(store: Any, session_key: str) -> bool:
         return False
     store.clear_resume_pending(session_key)
     return bool(store.suspend_session(session_key))
+
+
+def clear_crash_marks(store: Any, platform: Any) -> int:
+    """Clear Hermes' mark of a crash from the platform's sessions in Hermes' store. The marks of
+    an ordinary stop stay: they name turns that really were interrupted."""
+    marked = [
+        entry.session_key
+        for entry in store.list_sessions()
+        if entry.resume_pending
+        and entry.resume_reason == _CRASH_MARK
+        and entry.origin is not None
+        and entry.origin.platform == platform
+    ]
+    return sum(store.clear_resume_pending(session_key) for session_key in marked)
 
 
 def reset_session(store: Any, session_key: str) -> bool:

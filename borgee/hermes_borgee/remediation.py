@@ -40,6 +40,7 @@ async def recover(adapter: Any, desk: Desk) -> int:
     for number, session_key in doubtful:
         await adapter.host.suspend(session_key)
         await desk.quarantine(number)
+    await adapter.host.expect_nothing_to_resume()
     if returned:
         log.info(
             "[bdh-bridge] borgee: %d claimed message(s) had not begun and wait again", returned

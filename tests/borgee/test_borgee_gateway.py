@@ -206,6 +206,8 @@ def test_killed_in_the_middle_of_turns_and_started_again(
     assert gateway.statuses("behind it") == ["pending"]
     time.sleep(1)
     assert model.times("unfinished business") == 1  # neither the inbox nor Hermes ran it again
+    # Hermes made up no turn in conversations that were in use, but had nothing under way.
+    assert model.times("gateway interruption") == 0
 
     [row] = gateway.rows(
         "SELECT ingest_seq FROM receipts WHERE source_body = 'unfinished business'"
