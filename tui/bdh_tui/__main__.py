@@ -14,7 +14,7 @@ from bdh_bridge.settings import load
 from bdh_tui.sources import SourceError
 from bdh_tui.sources.choose import HELP, choose
 
-SCREENS = ("live", "turn", "decisions", "providers", "graph", "blacklist", "outbox")
+SCREENS = ("live", "turn", "decisions", "providers", "graph", "blacklist", "outbox", "borgee")
 
 
 def main(argv: list[str] | None = None) -> int:

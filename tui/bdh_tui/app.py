@@ -64,6 +64,12 @@ def _outbox() -> type[Pane]:
     return OutboxPane
 
 
+def _borgee() -> type[Pane]:
+    from bdh_tui.borgee.pane import BorgeePane
+
+    return BorgeePane
+
+
 #: Name → where its class comes from; screens are imported and made when they are first shown.
 SCREENS: dict[str, tuple[str, Callable[[], type[Pane]]]] = {
     "live": ("Live", lambda: LivePane),
@@ -73,7 +79,11 @@ SCREENS: dict[str, tuple[str, Callable[[], type[Pane]]]] = {
     "graph": ("Graph", _graph),
     "blacklist": ("Blacklist", _blacklist),
     "outbox": ("Outbox", _outbox),
+    "borgee": ("Borgee", _borgee),
 }
+
+#: Those that show and change files of a home of this machine.
+OF_A_HOME = frozenset({"blacklist", "outbox", "borgee"})
 
 
 class BridgeApp(App[None]):
@@ -106,11 +116,7 @@ class BridgeApp(App[None]):
         self._bar = StatusBar(source.label, source.read_only, self.watch_over.health)
         self._switcher = ContentSwitcher(self._panes["live"], id="panes")
         self._tabs = TabStrip(
-            [
-                (name, title)
-                for name, (title, kind) in SCREENS.items()
-                if not (source.read_only and kind().writes)
-            ]
+            [(name, title) for name, (title, _) in SCREENS.items() if self.refusal(name) is None]
         )
         self._tail = Tail(self.history, self.post_message)
         self._tail_thread: threading.Thread | None = None
@@ -154,6 +160,16 @@ class BridgeApp(App[None]):
 
     # Screens
 
+    def refusal(self, name: str) -> str | None:
+        """Why a screen is not offered, as a sentence; None if it is."""
+        title = SCREENS[name][0]
+        if self.source.read_only and name in OF_A_HOME:
+            return f"{title} belongs to a Hermes home; this source is read-only."
+        inbox = self.loaded.paths.hermes_home / "plugins" / "borgee" / "inbox.sqlite3"
+        if name == "borgee" and not inbox.exists():
+            return "There is no Borgee inbox in this home."
+        return None
+
     def pane(self, name: str) -> Pane | None:
         """The screen, if it has been made."""
         return self._panes.get(name)
@@ -174,8 +190,9 @@ class BridgeApp(App[None]):
         return pane
 
     async def action_show(self, name: str) -> None:
-        if self.source.read_only and SCREENS[name][1]().writes:
-            self.notify(f"{SCREENS[name][0]} belongs to a Hermes home; this source is read-only.")
+        refusal = self.refusal(name)
+        if refusal is not None:
+            self.notify(refusal)
             return
         # Waited for: the next key that is typed belongs to that screen.
         await self.open_pane(name)
@@ -304,8 +321,8 @@ class BridgeApp(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the command palette (Ctrl+P) offers."""
-        for name, (title, kind) in SCREENS.items():
-            if not (self.source.read_only and kind().writes):
+        for name, (title, _) in SCREENS.items():
+            if self.refusal(name) is None:
                 show = partial(self.action_show, name)
                 yield SystemCommand(f"Show {title}", f"Go to the screen {title}", show)
         for source in self.preferences.filters:

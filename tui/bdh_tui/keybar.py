@@ -32,11 +32,13 @@ class KeyBar(Widget):
     def render(self) -> Content:
         line = Line()
         self._places = []
-        shown = [
-            (active.node is self.app, active.binding)
-            for active in self.screen.active_bindings.values()
+        # By what they do: an action that two keys call is shown once.
+        actions = {
+            active.binding.action: (active.node is self.app, active.binding)
+            for active in reversed(self.screen.active_bindings.values())
             if active.binding.show and active.enabled
-        ]
+        }
+        shown = list(reversed(actions.values()))
         # Help and Quit hold for all screens: what doesn't fit is left out before them.
         room = self.size.width - sum(self._width(binding) for general, binding in shown if general)
         for general, binding in shown:

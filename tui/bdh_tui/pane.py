@@ -21,8 +21,6 @@ class Pane(Vertical):
     """One of the numbered screens. It is made when it is first shown, and then kept."""
 
     title: ClassVar[str]
-    writes: ClassVar[bool] = False
-    """Belongs to a Hermes home of this machine: not offered with a read-only source."""
 
     @property
     def bridge(self) -> BridgeApp:

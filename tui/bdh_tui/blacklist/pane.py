@@ -33,7 +33,6 @@ DAYS = 7
 
 class BlacklistPane(Pane):
     title: ClassVar[str] = "Blacklist"
-    writes: ClassVar[bool] = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "add", "Add"),
         Binding("e,enter", "edit", "Edit"),

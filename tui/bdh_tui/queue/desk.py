@@ -47,6 +47,10 @@ class Desk(ABC):
     def counts(self) -> dict[str, int] | None:
         """How many rows are in which state; None if there is no queue yet."""
 
+    def note(self) -> str:
+        """A line on what surrounds the queue; empty if there is nothing to tell."""
+        return ""
+
     @abstractmethod
     def items(self, states: Collection[str], limit: int) -> list[Item]:
         """The newest rows in these states, newest first."""

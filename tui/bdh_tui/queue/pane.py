@@ -17,16 +17,15 @@ from bdh_tui.dialogs import Confirm, Show
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
 from bdh_tui.queue.desk import Desk, DeskError, Item
-from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, age, lines, number, plain
+from bdh_tui.text import BAD, MUTED, SKIP, Line, age, lines, number, plain
 
 LIMIT = 1_000
 EVERY = 2.0
 VIEWS = ("waiting or in trouble", "in trouble", "all")
-_TONES = {"waiting": ("…", SKIP), "trouble": ("!", BAD), "settled": ("✓", GOOD)}
+_TONES = {"waiting": ("…", SKIP), "trouble": ("!", BAD), "settled": ("·", MUTED)}
 
 
 class QueuePane(Pane):
-    writes: ClassVar[bool] = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "view", "Which"),
         Binding("enter", "activate", "Payload"),
@@ -43,6 +42,7 @@ class QueuePane(Pane):
         self._counts: dict[str, int] | None = {}
         self._view = 0
         self._trouble = ""
+        self._note = ""
 
     def make_desk(self) -> Desk:
         raise NotImplementedError
@@ -88,16 +88,18 @@ class QueuePane(Pane):
         desk = self.desk
         wanted = [state for state, tone in desk.states.items() if self._shown(tone)]
 
-        def work() -> tuple[dict[str, int] | None, list[Item], str]:
+        def work() -> tuple[dict[str, int] | None, list[Item], str, str]:
             try:
                 counts = desk.counts()
-                return counts, desk.items(wanted, LIMIT) if counts else [], ""
+                if not counts:
+                    return counts, [], "", ""
+                return counts, desk.items(wanted, LIMIT), desk.note(), ""
             except DeskError as error:
-                return None, [], str(error)
+                return None, [], "", str(error)
 
-        def then(found: tuple[dict[str, int] | None, list[Item], str]) -> None:
+        def then(found: tuple[dict[str, int] | None, list[Item], str, str]) -> None:
             at = self._items[self.lines.cursor].id if self._items else ""
-            self._counts, self._items, self._trouble = found
+            self._counts, self._items, self._note, self._trouble = found
             ids = [item.id for item in self._items]
             self.lines.empty = self._nothing()
             self.lines.show(len(ids), cursor=ids.index(at) if at in ids else None)
@@ -138,6 +140,8 @@ class QueuePane(Pane):
         line.add(f"\n shown: {VIEWS[self._view]}", MUTED)
         if len(self._items) == LIMIT:
             line.add(f", the newest {number(LIMIT)}", SKIP)
+        if self._note:
+            line.add(f"\n {plain(self._note, 300)}", MUTED)
         self.query_one(".queue-head", Static).update(line.content())
 
     def _draw(self, index: int, width: int) -> Content:
