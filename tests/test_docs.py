@@ -9,6 +9,8 @@ import yaml
 
 import bdh_bridge
 from bdh_bridge import docs
+from bdh_bridge.cli import make_parser
+from bdh_bridge.cli.completion import levels
 from bdh_bridge.hooks import Hooks
 from bdh_bridge.plugin import TOOLS
 from bdh_bridge.settings import Settings, variable
@@ -49,9 +51,22 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 def test_documents_name_only_settings_that_exist() -> None:
     known = {variable(field) for field in Settings.model_fields}
-    known |= {"BDH_TEST_HERMES_0182", "BDH_OTEL_STRICT", "BDH_VENV"}  # of the tests
+    known |= {"BDH_TEST_HERMES_0182", "BDH_OTEL_STRICT", "BDH_VENV", "BDH_PYTHON"}  # of the tests
     for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for name in re.findall(r"\bBDH_[A-Z_]+\b", document.read_text(encoding="utf-8")):
             if name.startswith("BDH_OTEL_ENDPOINT_"):
                 continue  # of an endpoint that the operator names
             assert name in known, f"{document.name} names {name}"
+
+
+def test_documents_name_only_commands_that_exist() -> None:
+    tree = {level.path: level for level in levels(make_parser())}
+    for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = document.read_text(encoding="utf-8")
+        for first, second in re.findall(
+            r"(?:bdh-bridge|hermes bdh) ([a-z]+)(?: ([a-z]+)\b)?", text
+        ):
+            assert first in tree[()].commands, f"{document.name} names bdh-bridge {first}"
+            below = tree[(first,)].commands
+            if below and second:
+                assert second in below, f"{document.name} names bdh-bridge {first} {second}"
