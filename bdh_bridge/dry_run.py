@@ -104,7 +104,7 @@ class DryRun:
             ExcerptCache(self._graph),
             self._tracer,
             job_prompt,
-            make_router(settings, paths, self._tracer, rewriter),
+            make_router(settings, paths, self._tracer, rewriter, background=False),
         )
         self._write = WritePath(
             settings,

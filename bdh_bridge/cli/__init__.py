@@ -28,6 +28,7 @@ GROUPS = (
     "query",
     "blacklist",
     "explain",
+    "router",
     "spans",
     "outbox",
     "worker",

@@ -57,11 +57,6 @@ class Router:
         self._rewriter = rewriter
         self._loader = local
 
-    @property
-    def is_local(self) -> bool:
-        """Does it decide without asking anybody?"""
-        return self._loader is not None
-
     def route(
         self, message: str, history: Sequence[Any], platform: str, parent: LocalSpan
     ) -> Route | None:
@@ -142,7 +137,12 @@ class Router:
 
 
 def make_router(
-    settings: Settings, paths: BridgePaths, tracer: Tracer, rewriter: Rewriter | None
+    settings: Settings,
+    paths: BridgePaths,
+    tracer: Tracer,
+    rewriter: Rewriter | None,
+    *,
+    background: bool = True,
 ) -> Router | None:
     """The router that ``BDH_ROUTER`` asks for, its local part loading in the background; None
     where the mechanical gate is to decide. ``rewriter`` is used only in the modes that ask."""
@@ -151,7 +151,11 @@ def make_router(
         mode = "llm"
     loader = None
     if mode in ("local", "cascade"):
-        loader = LocalRouterLoader(paths.personal_head).start()
+        loader = LocalRouterLoader(paths.personal_head)
+        if background:
+            loader.start()
+        else:
+            loader.load()
     if mode in ("mechanical", "local"):
         rewriter = None
     return Router(settings, tracer, rewriter, loader) if loader or rewriter else None

@@ -175,6 +175,18 @@ GROUPS: dict[str, str] = {
         ten sam, drugi, druga, drugie, pierwszy, a dla, a co, a jak, a jesli, tez, takze,
         zamiast, それ, これ, あれ, その, この, 同じ, もう一つ, 二つ目, 二番目, じゃあ, だったら,
         も, 那个, 那個, 这个, 這個, 第二个, 第二個, 另一个, 那, 呢, 也, 同样""",
+    "continues": """
+        and, and for, what about, how about, but, then, so then, same for, ok and, ok but, also,
+        or, the second, the other, the first, the last one, that one, which one, e per, e il,
+        e la, e i, e le, e se, e con, e quello, e quella, ma, invece, allora, quindi, ok ma,
+        stessa, lo stesso, il secondo, la seconda, y, y para, y si, y el, y la, pero, entonces,
+        el otro, la otra, el segundo, la segunda, lo mismo, et, et pour, et si, et le, et la,
+        mais, alors, donc, du coup, le deuxieme, la deuxieme, l'autre, pareil, und, und fur,
+        und was, aber, dann, das andere, die zweite, der zweite, das zweite, genauso, e para,
+        e o, e a, mas, entao, o outro, a outra, o segundo, a segunda, en, en voor, en als, maar,
+        dus, de tweede, de andere, hetzelfde, i, a co, a dla, a jak, a jesli, ale, wiec, drugi,
+        druga, ten drugi, to samo, それ, その, じゃあ, では, でも, だったら, もう一つ, 二つ目,
+        二番目, 同じ, 那, 那么, 那麼, 但是, 可是, 第二, 另一个, 另一個, 然后, 还有, 同样""",
     "question_word": """
         what, which, when, where, who, how, cosa, quale, quali, quando, dove, chi, come, quanto,
         que, cual, cuales, cuando, donde, quien, como, cuanto, quoi, quel, quelle, quels,

@@ -47,11 +47,11 @@ class LocalRouter:
     """Decides within milliseconds. Safe to share between threads."""
 
     def __init__(self, encoder: Encoder, head: Head) -> None:
-        self._encoder = encoder
+        self.encoder = encoder
         self.head = head
 
     def decide(self, given: Conversation, *, strongest: int = 4) -> LocalDecision:
-        found = features(given, self._encoder.remembered)
+        found = features(given, self.encoder.remembered)
         parts = self.head.flags
         read, store = (parts[flag].probability(found) for flag in ("read", "store"))
         grey = tuple(

@@ -58,7 +58,7 @@ class LocalRouterLoader:
         """Why it can't be loaded, as a sentence; empty while it may still be."""
 
     def start(self) -> LocalRouterLoader:
-        threading.Thread(target=self._load, name="bdh-router", daemon=True).start()
+        threading.Thread(target=self.load, name="bdh-router", daemon=True).start()
         return self
 
     def get(self, wait: float = 0.0) -> LocalRouter | None:
@@ -74,7 +74,8 @@ class LocalRouterLoader:
             return "loading"
         return "unavailable" if self._router is None else "ready"
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Load it here and now; never raises, see :attr:`problem`."""
         started = time.monotonic()
         try:
             self._router = self._make()

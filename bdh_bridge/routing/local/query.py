@@ -27,7 +27,7 @@ def is_follow_up(given: Conversation) -> bool:
     weight = eligibility.weigh(seen)
     if weight < ELLIPTIC:
         return True
-    return weight < REFERRING and cues.counts(seen)["anaphora"] > 0
+    return weight < REFERRING and cues.opens_with("continues", seen)
 
 
 def queries(given: Conversation) -> list[str]:
