@@ -40,6 +40,9 @@ def add(commands: Commands) -> None:
     trace.add_argument("--json", action="store_true", help="one JSON object a span and line")
     trace.set_defaults(command=_trace)
 
+    check = actions.add_parser("check", help="what the store holds, and whether it is intact")
+    check.set_defaults(command=_check)
+
     spans_out.add(actions)
 
 
@@ -164,6 +167,28 @@ def _trace(args: argparse.Namespace) -> int:
     except StoreError as error:
         raise CommandError(str(error)) from error
     return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    from bdh_otel.database import StoreError
+    from bdh_otel.reader import SpanReader
+
+    reader = SpanReader(settings_of(args).paths.spans)
+    try:
+        problems, status = reader.problems(), reader.status()
+    except FileNotFoundError as error:
+        raise CommandError(f"no spans yet: {reader.path} appears with the first turn") from error
+    except StoreError as error:
+        raise CommandError(str(error)) from error
+    print(
+        f"{reader.path}: {status.spans:,} spans, {status.open:,} of them open, "
+        f"{status.dropped:,} lost, {status.bytes / 1e6:,.1f} MB"
+    )
+    for problem in problems:
+        print(f"damage: {problem}")
+    if not problems:
+        print("no damage found")
+    return 1 if problems else 0
 
 
 def _say(text: str) -> None:

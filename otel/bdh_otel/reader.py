@@ -252,6 +252,11 @@ class SpanReader:
         spans, oldest, newest, still_open, dropped = row
         return Status(spans, last, oldest, newest, still_open, dropped, pages * page)
 
+    def problems(self, limit: int = 20) -> list[str]:
+        """What SQLite finds to be wrong with the file, at most ``limit`` of it; reads all of it."""
+        rows = self.rows(f"PRAGMA integrity_check({int(limit)})")
+        return [str(row[0]) for row in rows if row[0] != "ok"]
+
     def resources(self) -> dict[int, dict[str, Any]]:
         """Attributes of the processes that wrote, by the number that spans name them by."""
         with self._open() as connection:

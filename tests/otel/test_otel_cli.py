@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -131,6 +133,74 @@ def test_a_store_that_is_damaged_or_empty(
     assert reason in err
     assert "Traceback" not in err
     assert store_path.read_bytes() == content
+
+
+def test_check_tells_what_is_there_and_whether_it_is_intact(
+    run: Run, conversation: Conversation, tracer: Tracer, store_path: Path
+) -> None:
+    assert run("check")[0] == 2
+    conversation()
+    status, out, _ = run("check")
+    assert status == 0
+    assert "9 spans, 0 of them open, 0 lost" in out
+    assert "no damage found" in out
+    tracer.shutdown()
+    with contextlib.closing(sqlite3.connect(store_path)) as store:
+        root = store.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'spans_place'"
+        ).fetchone()[0]
+        size = store.execute("PRAGMA page_size").fetchone()[0]
+        store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with store_path.open("r+b") as file:  # an index that has lost its entries
+        file.seek((root - 1) * size)
+        file.write(b"\x0a" + bytes(4) + size.to_bytes(2, "big") + bytes(size - 7))
+    status, out, _ = run("check")
+    assert status == 1
+    assert "damage: " in out
+
+
+def test_json_lines_since(run: Run, tracer: Tracer, tmp_path: Path) -> None:
+    old = int((time.time() - 7_200) * 1e9)
+    tracer.start_span("old", start_time=old).end(end_time=old + 1)
+    tracer.start_span("young").end()
+    tracer.start_span("open").save_provisional()
+    assert tracer.flush(10)
+    for since, expected in ((["--since", "1h"], ["young"]), ([], ["old", "young"])):
+        status, out, err = run("export", *since)
+        assert status == 0
+        found = [
+            span["name"]
+            for line in out.splitlines()
+            for resource in json.loads(line)["resourceSpans"]
+            for scope in resource["scopeSpans"]
+            for span in scope["spans"]
+        ]
+        assert found == expected
+        assert f"{len(expected)} spans written" in err
+    target = tmp_path / "spans.jsonl"
+    assert run("export", "-o", str(target))[0] == 0
+    assert target.stat().st_mode & 0o777 == 0o600
+    status, _, err = run("export", "-o", str(target))
+    assert status == 2, "nothing is overwritten"
+    assert "File exists" in err
+    today = time.strftime("%Y-%m-%d")
+    assert run("export", "--since", today)[0] == 0
+    with pytest.raises(SystemExit):
+        run("export", "--since", "yesterday or so")
+
+
+def test_metrics_are_shown(run: Run, conversation: Conversation) -> None:
+    conversation()
+    status, out, _ = run("metrics")
+    assert status == 0
+    assert "bdh.spans.stored  9" in out.splitlines()
+    (score,) = [line for line in out.splitlines() if line.startswith("bdh.retrieval.hybrid_top")]
+    assert "count 1  mean 0.806  max 0.806" in score
+    assert any("bdh.gate.reason=short_answer" in line for line in out.splitlines())
+    status, out, _ = run("metrics", "--json")
+    series = [json.loads(line) for line in out.splitlines()]
+    (stored,) = [one for one in series if one["name"] == "bdh.spans.stored"]
+    assert (stored["kind"], stored["value"], stored["attributes"]) == ("counter", 9, {})
 
 
 def test_a_store_of_a_newer_version(run: Run, tracer: Tracer, store_path: Path) -> None:
