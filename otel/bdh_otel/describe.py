@@ -233,6 +233,25 @@ def _synthesis(of: _Facts) -> Description:
     )
 
 
+def _borgee(of: _Facts) -> Description:
+    lane = of.text(attr.BORGEE_LANE)
+    parts, attempt = of(attr.BORGEE_PARTS), of(attr.BORGEE_ATTEMPT)
+    return (
+        [
+            of.text(attr.BORGEE_OUTCOME),
+            of.text(attr.BORGEE_OPERATION),
+            of.text(attr.BORGEE_KIND),
+            of.text(attr.BORGEE_CHANNEL, "in "),
+            of.number(attr.BORGEE_RECEIPT, "receipt "),
+            f"{lane} lane" if lane and lane != "ordinary" else "",
+            of.number(attr.BORGEE_ATTEMPT, "attempt ") if attempt and attempt > 1 else "",
+            of.number(attr.BORGEE_WAITED, "waited ", " s"),
+            of.number(attr.BORGEE_PARTS, "", " messages") if parts and parts > 1 else "",
+        ],
+        [],
+    )
+
+
 def _other(of: _Facts) -> Description:
     """A type of span that this version doesn't know: everything of its own that it carries."""
     shown = (
@@ -266,4 +285,8 @@ _DESCRIBERS: dict[str, Callable[[_Facts], Description]] = {
     names.DELIVER: _deliver,
     "execute_tool": _tool,
     names.SYNTHESIS: _synthesis,
+    names.BORGEE_RECEIVE: _borgee,
+    names.BORGEE_CLAIM: _borgee,
+    names.BORGEE_DISPATCH: _borgee,
+    names.BORGEE_SEND: _borgee,
 }

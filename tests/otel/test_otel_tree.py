@@ -159,6 +159,30 @@ def test_unknown_spans_show_what_they_carry(tracer: Tracer, reader: SpanReader) 
     assert "• something.new  worker.duty prune_spans  worker.items 12" in rendered(tracer, reader)
 
 
+def test_the_way_of_a_chat_message_is_told_in_words(tracer: Tracer, reader: SpanReader) -> None:
+    received = {attr.BORGEE_OUTCOME: "pending", attr.BORGEE_KIND: "message"}
+    with tracer.span(names.BORGEE_RECEIVE, attributes=received) as root:
+        claimed = {
+            attr.BORGEE_RECEIPT: 7,
+            attr.BORGEE_ATTEMPT: 2,
+            attr.BORGEE_LANE: "control",
+            attr.BORGEE_WAITED: 0.0032,
+        }
+        tracer.start_span(names.BORGEE_CLAIM, parent=root, attributes=claimed).end()
+        sent = {
+            attr.BORGEE_OPERATION: "edit",
+            attr.BORGEE_OUTCOME: "sent",
+            attr.BORGEE_CHANNEL: "buoys",
+            attr.BORGEE_PARTS: 1,
+        }
+        tracer.start_span(names.BORGEE_SEND, parent=root, attributes=sent).end()
+    assert rendered(tracer, reader).splitlines()[1:] == [
+        "• borgee.receive  pending  message",
+        "├─ • borgee.claim  receipt 7  control lane · attempt 2 · waited 0.00 s",
+        "└─ • borgee.send  sent  edit · in buoys",
+    ]
+
+
 def test_no_text_reaches_the_terminal_raw(store_path: Path, reader: SpanReader) -> None:
     tracer = Tracer(store_path, strict=False)  # a code may be hostile, too
     hostile = "a\x1b[2J\x9b31m\r\n\u202eb\u200b\u2028\x00\x7f\U000e0041"
