@@ -76,12 +76,18 @@ class Display:
 
     def step_ends(self, step: Step, tree: str) -> None:
         if step.prompt:
-            self._said("you", step.prompt)
+            self._said(step.speaker, step.prompt)
         if step.answer:
             self._said("hermes", step.answer)
+        for command in step.commands:
+            self.line()
+            self.line(self.bold(f"  $ {command.line}"))
+            for line in command.output.splitlines():
+                self.line(self._dim(f"  {escape(line)}"))
         if tree:
             self.line()
             self.line(textwrap.indent(tree.rstrip("\n"), "  "))
+        if tree or step.commands:
             self.line()
         for claim in step.claims:
             self._claim(claim)
@@ -99,7 +105,10 @@ class Display:
         return self._paint(text, "1")
 
     def _said(self, who: str, text: str) -> None:
-        self._wrapped(text, f"  {who:>6} › ", bold=who == "you")
+        first = f"  {who:>6} › "
+        for line in text.splitlines():
+            self._wrapped(line, first, bold=who != "hermes")
+            first = " " * len(first)
 
     def _wrapped(self, text: str, first: str, *, bold: bool = False) -> None:
         for raw in textwrap.wrap(

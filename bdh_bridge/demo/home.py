@@ -33,6 +33,11 @@ class DemoHome:
         return self.root / "vault"
 
     @property
+    def notes(self) -> int:
+        """How many notes the vault holds."""
+        return sum(1 for _ in self.vault.rglob("*.md"))
+
+    @property
     def logs(self) -> Path:
         return self.root / "demo-logs"
 
@@ -72,7 +77,7 @@ def configure(home: DemoHome, model_url: str) -> None:
         },
         "plugins": {"enabled": ["bdh-hermes-bridge"]},
         # No shell, no files, no browser: a demo needs none of them, and starts faster.
-        "platform_toolsets": {name: ["bdh"] for name in ("cli", "api_server", "cron")},
+        "platform_toolsets": {name: ["bdh"] for name in ("cli", "api_server", "cron", "borgee")},
         "security": {"allow_lazy_installs": False, "tirith_enabled": False},
     }
     # JSON is YAML.

@@ -74,12 +74,15 @@ class LoggedRequest:
 class ScriptedModelServer:
     """Serves on a free port of the loopback interface, in threads of this process.
 
-    ``log`` is the file of requests. Use as a context manager, or call :meth:`close`.
+    ``log`` is the file of requests; ``pause`` are the seconds between the lines of a streamed
+    answer. Use as a context manager, or call :meth:`close`.
     """
 
-    def __init__(self, answers: Sequence[ScriptedAnswer], log: Path) -> None:
+    def __init__(self, answers: Sequence[ScriptedAnswer], log: Path, *, pause: float = 0) -> None:
         self.answers = tuple(answers)
         self.log = log
+        self.pause = pause
+        self._held: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
         log.touch(mode=0o600)
 
@@ -103,7 +106,15 @@ class ScriptedModelServer:
             lines = self.log.read_text(encoding="utf-8").splitlines()
         return [_logged(json.loads(line)) for line in lines]
 
+    def hold(self, when: str) -> threading.Event:
+        """From now on, log requests for the answer to ``when``, but let them wait for it until
+        the event is set: a model that thinks for long."""
+        event = self._held[when] = threading.Event()
+        return event
+
     def close(self) -> None:
+        for event in self._held.values():
+            event.set()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join(timeout=5)
@@ -135,6 +146,8 @@ class ScriptedModelServer:
             log.write(json.dumps(record, ensure_ascii=False) + "\n")
         if answer is None:
             return {"role": "assistant", "content": _UNSCRIPTED}
+        if held := self._held.get(answer.when):
+            held.wait()
         called = bool(messages) and messages[-1].get("role") == "tool"
         if answer.tool and answer.tool in tools and not called:
             call = {
@@ -216,6 +229,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for chunk in chunks:
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+            if self.model_server.pause and _content(chunk):
+                time.sleep(self.model_server.pause)
         self.wfile.write(b"data: [DONE]\n\n")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 the base's name
@@ -240,6 +255,11 @@ def _chunks(message: dict[str, Any], body: dict[str, Any]) -> Iterator[dict[str,
         yield chunk({"content": piece})
     yield chunk({}, _finish_reason(message))
     yield {**head, "choices": [], "usage": _usage(message, body)}
+
+
+def _content(chunk: dict[str, Any]) -> str:
+    """The piece of the answer that the chunk carries, if it does."""
+    return "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
 
 
 def _completion(message: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:

@@ -76,14 +76,22 @@ class Processes:
         with self._log(name).open("ab") as log:
             self._start(name, arguments, variables, log)
 
-    def run(self, name: str, arguments: Sequence[str], *, timeout: float = 90) -> Finished:
-        """Run a command to its end; what it says beside its output goes to ``logs/NAME.log``.
+    def run(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        timeout: float = 90,
+        with_errors: bool = False,
+    ) -> Finished:
+        """Run a command to its end; what it says beside its output goes to ``logs/NAME.log``, or
+        into the output ``with_errors``.
 
         Raises: ProcessError after ``timeout`` seconds.
         """
         # A file and no pipe: whatever the command leaves behind could hold a pipe open.
         with tempfile.TemporaryFile() as output:
-            self._start(name, arguments, {}, output)
+            self._start(name, arguments, {}, output, with_errors=with_errors)
             try:
                 status = self._running[name].wait(timeout)
             except subprocess.TimeoutExpired as error:
@@ -113,6 +121,19 @@ class Processes:
             _signal(process, signal.SIGKILL)
             process.wait()
 
+    def end(self, name: str, *, timeout: float = 30) -> int:
+        """SIGTERM to the group of ``name``; its exit status. Raises: ProcessError if it stays."""
+        process = self._running[name]
+        _signal(process, signal.SIGTERM)
+        try:
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise ProcessError(
+                f"{name} did not end within {timeout:.0f} s{self.end_of_log(name)}"
+            ) from error
+        finally:
+            self.kill(name)
+
     def stop(self, grace: float = 8) -> None:
         """End all: politely first, by SIGKILL what is still there after ``grace`` seconds."""
         for process in self._running.values():
@@ -130,6 +151,8 @@ class Processes:
         arguments: Sequence[str],
         variables: Mapping[str, str],
         output: IO[bytes],
+        *,
+        with_errors: bool = False,
     ) -> None:
         with self._log(name).open("ab") as log, interrupts.deferred():
             self._running[name] = subprocess.Popen(
@@ -138,7 +161,7 @@ class Processes:
                 env={**self.environment, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=log,
+                stderr=output if with_errors else log,
                 start_new_session=True,
             )
 

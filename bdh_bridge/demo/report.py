@@ -22,14 +22,24 @@ class Claim:
     seen: str
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line as a person would type it, and what it printed."""
+
+    line: str
+    output: str
+
+
 @dataclass(slots=True)
 class Step:
-    """One step of the demo. ``prompt`` is what the user said, ``via`` how it reached Hermes."""
+    """One step of the demo. ``prompt`` is what ``speaker`` said, ``via`` how it reached Hermes."""
 
     title: str
     via: str = ""
+    speaker: str = "you"
     prompt: str = ""
     answer: str = ""
+    commands: list[Command] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     trace_id: str = ""
     elapsed: float = 0.0

@@ -18,38 +18,41 @@ from bdh_bridge.demo.display import Display
 from bdh_bridge.demo.home import DemoHome, configure, create_home
 from bdh_bridge.demo.interrupts import ignored, interruptible
 from bdh_bridge.demo.model_server import ScriptedModelServer
-from bdh_bridge.demo.processes import (
-    ProcessError,
-    Processes,
-    command,
-    demo_environment,
-    stop_workers,
+from bdh_bridge.demo.performance import (
+    healthy,
+    play_steps,
+    send_spans,
+    setting_up,
+    start_graph,
+    stop_all,
 )
+from bdh_bridge.demo.processes import Processes, command, demo_environment
 from bdh_bridge.demo.report import Step, as_json, write_report
 from bdh_bridge.demo.stage import Stage
 from bdh_bridge.demo.steps import STEPS
-from bdh_otel.tree import render
-
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+from hermes_borgee import SDK_REQUIREMENT, sdk_installed
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 when every claim was seen, 1 when not, 130 when interrupted."""
+    """Exit status: 0 when every claim was seen, 1 when not, 2 when it can't be played as asked,
+    130 when interrupted."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.report and not arguments.report.absolute().parent.is_dir():
         parser.error(f"there is no folder for {arguments.report}")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets question marks
+    if arguments.borgee and not sdk_installed():
+        parser.error(f"--borgee needs: {sys.executable} -m pip install '{SDK_REQUIREMENT}'")
     display = Display()
     began = time.monotonic()
     steps: list[Step] = []
     home = create_home()
     interrupted = False
-    _introduce(display, home)
+    _introduce(display, home, borgee=arguments.borgee)
     try:
         with interruptible():
-            _play(home, display, steps)
+            _play_borgee(home, display, steps) if arguments.borgee else _play(home, display, steps)
     except KeyboardInterrupt:
         interrupted = True
         display.line("interrupted: everything that was started has been stopped")
@@ -79,6 +82,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog="With OTEL_EXPORTER_OTLP_ENDPOINT set, the spans are sent there as well.",
     )
     parser.add_argument(
+        "--borgee",
+        action="store_true",
+        help="the demo of the Borgee platform: a chat, a gateway killed in the middle of a turn, "
+        "an operator; a local stand-in plays the Borgee server",
+    )
+    parser.add_argument(
         "--no-tui", action="store_true", help="don't offer the terminal UI at the end"
     )
     parser.add_argument(
@@ -88,12 +97,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _introduce(display: Display, home: DemoHome) -> None:
+def _introduce(display: Display, home: DemoHome, *, borgee: bool) -> None:
     display.line(
         display.bold("bdh-hermes-bridge demo")
         + f": Hermes Agent {metadata.version('hermes-agent')}, the embedded graph on a sample "
         "vault, and a model server whose answers are scripted"
     )
+    if borgee:
+        display.line(
+            "no Borgee server runs here: a stand-in for one speaks its plugin protocol on loopback"
+        )
     display.line(f"everything happens in {home.root}; nothing of yours is read or changed")
     display.line("in the traces: ✓ a gate allowed, ✗ a gate skipped, ! something failed")
     display.line()
@@ -104,12 +117,18 @@ def _play(home: DemoHome, display: Display, steps: list[Step]) -> None:
     with ScriptedModelServer(ANSWERS, home.model_log) as model:
         try:
             if _set_up(home, model, processes, display, steps):
-                _play_steps(Stage(home, model, processes), display, steps)
-                if any(os.environ.get(name) for name in _ENDPOINTS):
-                    _send_spans(home, processes, display, steps)
+                stage = Stage(home, model, processes)
+                play_steps(STEPS, stage, stage.reader, display, steps)
+                send_spans(home, processes, display, steps)
         finally:
             with ignored():
-                _stop_all(home, processes, display, steps)
+                stop_all(home, processes, display, steps)
+
+
+def _play_borgee(home: DemoHome, display: Display, steps: list[Step]) -> None:
+    from bdh_bridge.demo.borgee.play import play  # needs what the extra brings
+
+    play(home, display, steps)
 
 
 def _set_up(
@@ -119,12 +138,9 @@ def _set_up(
     display: Display,
     steps: list[Step],
 ) -> bool:
-    step = Step("Setting up")
-    began = time.monotonic()
-    try:
+    with setting_up(display, steps) as step:
         configure(home, model.base_url)
-        vault = ["--vault", str(home.vault), "--port", str(home.graph_port)]
-        processes.start("graph", [*_bridge(home), "graph", "serve", *vault])
+        start_graph(home, processes)
         processes.start(
             "gateway",
             [*command("hermes"), "gateway", "run"],
@@ -133,69 +149,13 @@ def _set_up(
             API_SERVER_PORT=str(home.gateway_port),
             API_SERVER_KEY=home.gateway_key,
         )
-        notes = sum(1 for _ in home.vault.rglob("*.md"))
-        with display.working(f"starting the embedded graph on {notes} notes, and Hermes' gateway"):
-            processes.wait_ready("graph", lambda: _healthy(home.graph_url))
-            processes.wait_ready("gateway", lambda: _healthy(home.gateway_url))
-        step.claim("The graph and Hermes' gateway answer", True, f"{notes} notes in the vault")
-    except (ProcessError, OSError) as error:
-        step.claim("The graph and Hermes' gateway start", False, error)
-        display.line(f"error: {error}")
-    step.elapsed = time.monotonic() - began
-    steps.append(step)
+        with display.working(
+            f"starting the embedded graph on {home.notes} notes, and Hermes' gateway"
+        ):
+            processes.wait_ready("graph", lambda: healthy(home.graph_url))
+            processes.wait_ready("gateway", lambda: healthy(home.gateway_url))
+        step.claim("The graph and Hermes' gateway answer", True, f"{home.notes} notes in the vault")
     return step.ok
-
-
-def _play_steps(stage: Stage, display: Display, steps: list[Step]) -> None:
-    for number, (title, play) in enumerate(STEPS, start=1):
-        step = Step(title)
-        steps.append(step)
-        display.step_begins(number, len(STEPS), step)
-        began = time.monotonic()
-        try:
-            with display.progress("Hermes is working"):
-                play(stage, step)
-        except Exception as error:  # one step that fails must not hide the others
-            step.claim("The step runs to its end", False, f"{type(error).__name__}: {error}")
-        step.elapsed = time.monotonic() - began
-        tree = ""
-        if step.trace_id:
-            tree = render(stage.reader.trace(step.trace_id), colour=display.colour, fold=True)
-        display.step_ends(step, tree)
-    stage.reader.close()
-
-
-def _send_spans(home: DemoHome, processes: Processes, display: Display, steps: list[Step]) -> None:
-    """The worker does so by itself, but it is about to be stopped."""
-    step = Step("Sending the spans", via="bdh-bridge spans push")
-    began = time.monotonic()
-    display.line()
-    try:
-        with display.progress("sending the spans to the OTLP endpoint"):
-            pushed = processes.run("spans-push", [*_bridge(home), "spans", "push"], timeout=30)
-        sent, seen = pushed.status == 0, pushed.output.strip()
-        if not sent:
-            seen += processes.end_of_log("spans-push")
-    except ProcessError as error:
-        sent, seen = False, str(error)
-    step.claim("The spans were sent to the OTLP endpoint", sent, seen)
-    step.elapsed = time.monotonic() - began
-    steps.append(step)
-    display.step_ends(step, "")
-
-
-def _stop_all(home: DemoHome, processes: Processes, display: Display, steps: list[Step]) -> None:
-    step = Step("Cleaning up")
-    began = time.monotonic()
-    display.line()
-    with display.working("stopping everything"):
-        processes.stop()
-        killed = stop_workers(home.root)
-    ended = "gateway, graph server and worker have ended"
-    step.claim("Nothing was left running", not killed, "; ".join(killed) or ended)
-    step.elapsed = time.monotonic() - began
-    steps.append(step)
-    display.step_ends(step, "")
 
 
 def _conclude(display: Display, steps: list[Step], elapsed: float) -> None:
@@ -229,16 +189,3 @@ def _offer_tui(display: Display, home: DemoHome) -> None:
         return
     if wanted in ("", "y", "yes"):
         subprocess.run(arguments, check=False)
-
-
-def _bridge(home: DemoHome) -> list[str]:
-    return [*command("bdh-bridge"), "--home", str(home.root)]
-
-
-def _healthy(url: str) -> bool:
-    import httpx
-
-    try:
-        return httpx.get(f"{url}/health", timeout=2, trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False

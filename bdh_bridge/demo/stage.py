@@ -104,7 +104,7 @@ class Stage:
             spans = self.reader.trace(turn.root.trace_id)
             return next((s for s in spans if s.name == name and s.end_ns is not None), None)
 
-        return _eventually(look)
+        return eventually(look)
 
     def graph(self, path: str, **parameters: str) -> Any:
         """The graph server's JSON answer to a GET of ``path``."""
@@ -136,7 +136,7 @@ class Stage:
         before = len(self.model.requests())
         answer = speak().strip()
         requests = [one for one in self.model.requests()[before:] if one.scripted == prompt]
-        spans = _eventually(lambda: self._spans_of_turn(began_ns, platform)) or []
+        spans = eventually(lambda: self._spans_of_turn(began_ns, platform)) or []
         return PlayedTurn(answer, requests, spans)
 
     def _spans_of_turn(self, began_ns: int, platform: str) -> list[StoredSpan] | None:
@@ -163,7 +163,7 @@ def decision(span: StoredSpan | None) -> str:
     return f"{line} (line {number})" if number else line
 
 
-def _eventually(look: Callable[[], Found | None]) -> Found | None:
+def eventually(look: Callable[[], Found | None]) -> Found | None:
     """Ask ``look`` until it finds something or patience ends."""
     deadline = time.monotonic() + PATIENCE
     while (found := look()) is None and time.monotonic() < deadline:

@@ -31,12 +31,12 @@ def small_talk(stage: Stage, step: Step) -> None:
 
 def enriched_question(stage: Stage, step: Step) -> None:
     turn = _turn(step, _GATEWAY, said.QUESTION, stage.say)
-    _claim_enriched(step, turn, said.QUESTION_NOTE)
+    claim_enriched(step, turn, said.QUESTION_NOTE)
 
 
 def italian_question(stage: Stage, step: Step) -> None:
     turn = _turn(step, _GATEWAY, said.ITALIAN_QUESTION, stage.say)
-    _claim_enriched(step, turn, said.ITALIAN_NOTE)
+    claim_enriched(step, turn, said.ITALIAN_NOTE)
 
 
 def tool_call(stage: Stage, step: Step) -> None:
@@ -62,13 +62,13 @@ def answer_written(stage: Stage, step: Step) -> None:
     step.claim(
         "The answer is in the outbox before the process ends",
         writes and writes[0].outcome == "queued",
-        _attributes(writes[0], attr.WRITE_OUTCOME, attr.WRITE_ID) if writes else "no write span",
+        attributes(writes[0], attr.WRITE_OUTCOME, attr.WRITE_ID) if writes else "no write span",
     )
     delivered = stage.wait_for_span(turn, names.DELIVER)
     step.claim(
         "The worker delivers it after Hermes has gone, in the same trace",
         delivered and delivered.outcome == "delivered",
-        _attributes(
+        attributes(
             delivered,
             attr.DELIVERY_OUTCOME,
             attr.DELIVERY_ATTEMPT,
@@ -93,7 +93,7 @@ def answer_recalled(stage: Stage, step: Step) -> None:
     step.claim(
         "What was written a moment ago reaches the model in another session",
         len(words) == len(said.RECALLED_WORDS),
-        _excerpt(turn.context, said.RECALLED_WORDS[0]) if turn.context else "no context",
+        excerpt(turn.context, said.RECALLED_WORDS[0]) if turn.context else "no context",
     )
 
 
@@ -139,7 +139,7 @@ def graph_killed(stage: Stage, step: Step) -> None:
         "The read fails within its deadline of 2 s and says so",
         asked and all(span.failed and _seconds(span) < 2.5 for span in asked),
         "; ".join(
-            f"{_attributes(span, attr.RETRIEVAL_OUTCOME)} after {_seconds(span) * 1000:.0f} ms"
+            f"{attributes(span, attr.RETRIEVAL_OUTCOME)} after {_seconds(span) * 1000:.0f} ms"
             for span in asked
         )
         or "no retrieval span",
@@ -178,7 +178,7 @@ def _turn(step: Step, via: str, prompt: str, play: Callable[[str], PlayedTurn]) 
     return turn
 
 
-def _claim_enriched(step: Step, turn: PlayedTurn, note: str) -> None:
+def claim_enriched(step: Step, turn: PlayedTurn, note: str) -> None:
     gate = turn.gate("relevance", "read")
     asked = turn.of_type("retrieval")
     step.claim(
@@ -186,7 +186,7 @@ def _claim_enriched(step: Step, turn: PlayedTurn, note: str) -> None:
         asked and gate and gate.decision == "allow",
         decision(gate)
         + (
-            "; " + _attributes(asked[0], attr.RETRIEVAL_HYBRID_TOP, attr.RETRIEVAL_VECTOR_TOP)
+            "; " + attributes(asked[0], attr.RETRIEVAL_HYBRID_TOP, attr.RETRIEVAL_VECTOR_TOP)
             if asked
             else ""
         ),
@@ -194,7 +194,7 @@ def _claim_enriched(step: Step, turn: PlayedTurn, note: str) -> None:
     step.claim(
         "The model server's log shows that the note reached the model",
         note in turn.context,
-        _excerpt(turn.context, note) if turn.context else "no context block in the request",
+        excerpt(turn.context, note) if turn.context else "no context block in the request",
     )
 
 
@@ -209,7 +209,7 @@ def _claim_untouched(step: Step, turn: PlayedTurn) -> None:
     step.claim("Nothing is written", not written, f"{len(written)} writes")
 
 
-def _attributes(span: StoredSpan, *keys: str) -> str:
+def attributes(span: StoredSpan, *keys: str) -> str:
     def shown(value: object) -> str:
         return f"{value:.2f}" if isinstance(value, float) else str(value)
 
@@ -230,7 +230,7 @@ def _titles(result: str) -> list[str]:
     return [str(note.get("title")) for note in notes]
 
 
-def _excerpt(text: str, around: str, width: int = 160) -> str:
+def excerpt(text: str, around: str, width: int = 160) -> str:
     """The line of ``text`` with ``around``, from there on; its beginning where it doesn't occur."""
     start = max(text.find(around), 0)
     line = text[start:].partition("\n")[0]

