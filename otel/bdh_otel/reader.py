@@ -12,7 +12,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -146,6 +146,13 @@ class SpanReader:
     def close(self) -> None:
         with self._lock:
             self._drop()
+
+    def interrupt(self) -> None:
+        """Break off the question that another thread asks; it raises ``StoreUnavailable`` there."""
+        connection = self._connection
+        if connection is not None:
+            with suppress(sqlite3.ProgrammingError):  # closed at this very moment
+                connection.interrupt()
 
     def turns(
         self,

@@ -25,16 +25,16 @@ PATIENCE = 20.0
 
 
 @pytest.fixture(scope="session")
-def _full_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def full_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     busy_home(home, 120)
     return home
 
 
 @pytest.fixture
-def home(_full_home: Path, tmp_path: Path) -> Path:
+def home(full_home: Path, tmp_path: Path) -> Path:
     """A home with 120 turns, a blacklist, and a write in every state; its graph is down."""
-    return Path(shutil.copytree(_full_home, tmp_path / "home"))
+    return Path(shutil.copytree(full_home, tmp_path / "home"))
 
 
 @pytest.fixture

@@ -46,7 +46,12 @@ async def test_what_is_held_is_shown_with_its_reason_and_what_waits_behind_it(
     async with drive(chat_home, size=(200, 30)) as ui:
         assert "8 Borgee" in ui.screen
         await ui.press("8")
-        await ui.sees("1 quarantined", "waits behind 1, which is quarantined", "waits for its turn", "Ada in chan-2")
+        await ui.sees(
+            "1 quarantined",
+            "waits behind 1, which is quarantined",
+            "waits for its turn",
+            "Ada in chan-2",
+        )
         await ui.press("r")
         await ui.sees("can't be requeued")
         await ui.press("end")

@@ -26,9 +26,10 @@ from bdh_tui.sources.feed import FeedSource
 from bdh_tui.sources.file import FileSource
 from bdh_tui.sources.otlp import OtlpSource
 from bdh_tui.sources.polling import JaegerSource, TempoSource
-from bdh_tui.sources.wire import from_jaeger, from_otlp_json
+from bdh_tui.sources.wire import from_otlp_json
 from tests.tui import scenes
 from tests.tui.conftest import PATIENCE, Drive
+from tests.tui.shapes import JAEGER_TRACE, OTLP_JSON, TEMPO_TRACE, jaeger, line
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -162,19 +163,19 @@ async def test_a_remote_hermes_is_watched_and_what_it_lacks_is_hidden(
 
 def test_a_file_is_followed_through_half_lines_and_rotation(tmp_path: Path) -> None:
     path = tmp_path / "spans.jsonl"
-    path.write_bytes(_line("aa") + b"not json\n\n" + _line("bb")[:40])
+    path.write_bytes(line("aa") + b"not json\n\n" + line("bb")[:40])
     source = FileSource(path)
     source.start()
     try:
         until(lambda: len(stored(source.store)) == 1)
         assert "1 spans could not be read" in source.trouble
         with path.open("ab") as file:
-            file.write(_line("bb")[40:])
+            file.write(line("bb")[40:])
         until(lambda: len(stored(source.store)) == 2)
         path.rename(tmp_path / "spans.1.jsonl")
-        path.write_bytes(_line("cc"))
+        path.write_bytes(line("cc"))
         until(lambda: len(stored(source.store)) == 3)
-        path.write_bytes(_line("d"))  # cut and written anew
+        path.write_bytes(line("d"))  # cut and written anew
         until(lambda: len(stored(source.store)) == 4)
     finally:
         source.stop()
@@ -258,7 +259,7 @@ def test_a_full_answer_of_jaeger_is_asked_for_in_halves(api: Api) -> None:
     def answer(fields: dict[str, str]) -> Any:
         since, until_ = int(fields["start"]) / 1e6, int(fields["end"]) / 1e6
         found = [n for n, at in enumerate(times) if since <= at <= until_]
-        return {"data": [_jaeger(number, times[number]) for number in found[:200]]}
+        return {"data": [jaeger(number, times[number]) for number in found[:200]]}
 
     api.answers["/api/traces"] = answer
     source = JaegerSource(api.url)
@@ -325,7 +326,7 @@ def test_what_comes_over_a_wire_is_bounded() -> None:
     odd: list[Any] = [None, [], {"resourceSpans": 3}, {"batches": [{"scopeSpans": "x"}]}]
     for document in odd:
         assert not from_otlp_json(document).rows
-    assert not from_jaeger({"spans": [{"traceID": 1}]}).rows
+    assert not fromjaeger({"spans": [{"traceID": 1}]}).rows
 
 
 # --source
@@ -355,140 +356,3 @@ def test_the_source_is_chosen_by_one_word(tmp_path: Path) -> None:
             choose(wrong, paths)
     for source in made:
         source.stop()
-
-
-def _span(span_id: str) -> dict[str, Any]:
-    start = time.time_ns() - 10**9
-    return {
-        "traceId": "5b8efff798038103d269b633813fc60c",
-        "spanId": span_id,
-        "name": "bdh.turn",
-        "kind": 1,
-        "startTimeUnixNano": str(start),
-        "endTimeUnixNano": str(start + 12_000_000),
-        "attributes": [
-            {"key": "bdh.platform", "value": {"stringValue": "telegram"}},
-            {"key": "bdh.turn.first", "value": {"boolValue": True}},
-            {"key": "bdh.turn.answer_characters", "value": {"intValue": "412"}},
-        ],
-        "status": {},
-    }
-
-
-def _document(span: dict[str, Any]) -> dict[str, Any]:
-    resource = {
-        "attributes": [{"key": "service.name", "value": {"stringValue": "hermes-bdh-bridge"}}]
-    }
-    scope = {"scope": {"name": "bdh_bridge"}, "spans": [span]}
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
-
-
-def _line(ending: str) -> bytes:
-    return json.dumps(_document(_span(f"eee19b7ec3c1{ending:0>4}"))).encode() + b"\n"
-
-
-OTLP_JSON = _document(_span("eee19b7ec3c1b174"))
-#: Tempo's `/api/traces/{id}` as protojson: `batches`, and ids in base64.
-TEMPO_TRACE = {
-    "batches": [
-        {
-            "resource": {},
-            "scopeSpans": [
-                {
-                    "spans": [
-                        {
-                            **_span("eee19b7ec3c1b174"),
-                            "traceId": "W47/95gDgQPSabYzgT/GDA==",
-                            "spanId": "7uGbfsPBsXQ=",
-                            "kind": "SPAN_KIND_INTERNAL",
-                            "status": {"code": "STATUS_CODE_OK"},
-                        }
-                    ]
-                }
-            ],
-        }
-    ]
-}
-
-
-def _tag(key: str, kind: str, value: Any) -> dict[str, Any]:
-    return {"key": key, "type": kind, "value": value}
-
-
-def _jaeger(number: int, at: float) -> dict[str, Any]:
-    trace_id = f"{number + 1:032x}"
-    return {
-        "traceID": trace_id,
-        "spans": [
-            {
-                "traceID": trace_id,
-                "spanID": f"{number + 1:016x}",
-                "operationName": "bdh.turn",
-                "references": [],
-                "startTime": int(at * 1e6),
-                "duration": 1_000,
-                "tags": [],
-                "logs": [],
-                "processID": "p1",
-            }
-        ],
-        "processes": {"p1": {"serviceName": "hermes-bdh-bridge", "tags": []}},
-    }
-
-
-_NOW_US = time.time_ns() // 1_000
-#: One element of `data` of Jaeger's `/api/traces`.
-JAEGER_TRACE = {
-    "traceID": "5b8efff798038103d269b633813fc60c",
-    "spans": [
-        {
-            "traceID": "5b8efff798038103d269b633813fc60c",
-            "spanID": "eee19b7ec3c1b174",
-            "operationName": "bdh.turn",
-            "references": [],
-            "startTime": _NOW_US - 50_000,
-            "duration": 40_000,
-            "tags": [
-                _tag("bdh.platform", "string", "cli"),
-                _tag("span.kind", "string", "internal"),
-                _tag("otel.scope.name", "string", "bdh_bridge"),
-            ],
-            "logs": [],
-            "processID": "p1",
-        },
-        {
-            "traceID": "5b8efff798038103d269b633813fc60c",
-            "spanID": "eee19b7ec3c1b175",
-            "operationName": "bdh.gate eligibility",
-            "references": [
-                {
-                    "refType": "CHILD_OF",
-                    "traceID": "5b8efff798038103d269b633813fc60c",
-                    "spanID": "eee19b7ec3c1b174",
-                }
-            ],
-            "startTime": _NOW_US - 49_000,
-            "duration": 20,
-            "tags": [
-                _tag("bdh.gate.name", "string", "eligibility"),
-                _tag("bdh.gate.decision", "string", "skip"),
-                _tag("bdh.gate.reason", "string", "casual"),
-                _tag("bdh.gate.value", "int64", 3),
-                _tag("bdh.context.titles", "string", '["one","two"]'),
-                _tag("otel.status_code", "string", "ERROR"),
-                _tag("error", "bool", True),
-            ],
-            "logs": [
-                {
-                    "timestamp": _NOW_US,
-                    "fields": [
-                        _tag("event", "string", "exception"),
-                        _tag("exception.type", "string", "OSError"),
-                    ],
-                }
-            ],
-            "processID": "p1",
-        },
-    ],
-    "processes": {"p1": {"serviceName": "hermes-bdh-bridge", "tags": []}},
-}

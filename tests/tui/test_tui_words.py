@@ -18,8 +18,8 @@ from bdh_tui.turns import TurnSummary
 
 
 @pytest.fixture
-def history(_full_home: Path) -> Iterator[History]:
-    history = History(BridgePaths(_full_home).spans)
+def history(full_home: Path) -> Iterator[History]:
+    history = History(BridgePaths(full_home).spans)
     yield history
     history.close()
 

@@ -20,6 +20,8 @@ class History:
         self.reader = SpanReader(path)
 
     def close(self) -> None:
+        """Breaks off what is being asked: leaving waits for no count."""
+        self.reader.interrupt()
         self.reader.close()
 
     def page(self, limit: int, before: tuple[int, int] | None = None) -> list[TurnSummary]:

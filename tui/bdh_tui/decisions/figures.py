@@ -14,7 +14,7 @@ from bdh_tui.window import STEPS, Window
 #: Gates in the order in which they are asked; others follow.
 ORDER = {
     "read": (
-        "bridge", "origin", "injectable", "cron", "platform", "sender", "blacklist",
+        "bridge", "origin", "cron", "platform", "blacklist", "injectable", "sender",
         "eligibility", "route", "circuit", "relevance",
     ),
     "write": (

@@ -129,7 +129,12 @@ class TurnPane(Pane):
     def on_resize(self) -> None:
         # Where there is no room for all, the tree keeps its own; Enter shows the span.
         self.set_class(self.size.height < 28, "-short")
-        self.query_one("#turn-why", Static).update(self._why() if self.spans else "")
+        # Afterwards: what changes the layout while it is being made is overlooked.
+        self.call_after_refresh(self._wrap_anew)
+
+    def _wrap_anew(self) -> None:
+        if self.spans:
+            self.query_one("#turn-why", Static).update(self._why())
 
     def _draw(self, index: int, width: int) -> Content:
         return draw(self._branches[index], self._scale, width)
