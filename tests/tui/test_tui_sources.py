@@ -26,7 +26,7 @@ from bdh_tui.sources.feed import FeedSource
 from bdh_tui.sources.file import FileSource
 from bdh_tui.sources.otlp import OtlpSource
 from bdh_tui.sources.polling import JaegerSource, TempoSource
-from bdh_tui.sources.wire import from_otlp_json
+from bdh_tui.sources.wire import from_jaeger, from_otlp_json
 from tests.tui import scenes
 from tests.tui.conftest import PATIENCE, Drive
 from tests.tui.shapes import JAEGER_TRACE, OTLP_JSON, TEMPO_TRACE, jaeger, line
@@ -326,7 +326,7 @@ def test_what_comes_over_a_wire_is_bounded() -> None:
     odd: list[Any] = [None, [], {"resourceSpans": 3}, {"batches": [{"scopeSpans": "x"}]}]
     for document in odd:
         assert not from_otlp_json(document).rows
-    assert not fromjaeger({"spans": [{"traceID": 1}]}).rows
+    assert not from_jaeger({"spans": [{"traceID": 1}]}).rows
 
 
 # --source
