@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -148,7 +150,48 @@ def test_a_batch_that_begins_in_time_may_end_later(
 ) -> None:
     tracer.start_span(names.ROUTE).end()
     assert tracer.flush(10)
-    http.refuse = lambda request: bool(time.sleep(0.4))
+    deadline = time.monotonic() + 3
+    http.refuse = lambda request: bool(time.sleep(max(0.0, deadline + 0.1 - time.monotonic())))
     with exporting(store_path, OTEL_EXPORTER_OTLP_ENDPOINT=http.url) as exporter:
-        assert exporter.run_once(time.monotonic() + 0.1).sent == 1
+        assert exporter.run_once(deadline).sent == 1
     assert len(http.raw) == 1
+
+
+_SEND = """
+import sys, time
+from pathlib import Path
+from bdh_otel import lane
+from bdh_otel.export import Exporter
+lane.BATCH = 20
+exporter = Exporter(Path(sys.argv[1]), {"OTEL_EXPORTER_OTLP_ENDPOINT": sys.argv[2]})
+print(exporter.run_once(time.monotonic() + 60, force=True).waiting)
+"""
+
+
+def test_a_killed_worker_repeats_no_more_than_the_batch_in_flight(
+    http: HttpReceiver, tracer: Tracer, store_path: Path
+) -> None:
+    for number in range(100):
+        tracer.start_span(f"span-{number}").end()
+    assert tracer.flush(10)
+    taken, stuck = threading.Event(), threading.Event()
+
+    def third_hangs(request: object) -> bool:
+        if len(http.raw) == 3 and not stuck.is_set():
+            taken.set()
+            stuck.wait(60)  # it has the spans, and its sender will never know
+        return False
+
+    http.refuse = third_hangs
+    command = [sys.executable, "-c", _SEND, str(store_path), http.url]
+    worker = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert taken.wait(60)
+    worker.kill()
+    worker.communicate()
+    stuck.set()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "0"
+    names = [span.name for span in http.spans]
+    assert sorted(set(names), key=lambda name: int(name[5:])) == [f"span-{n}" for n in range(100)]
+    twice = {name for name in names if names.count(name) > 1}
+    assert twice <= {f"span-{n}" for n in range(40, 60)}
