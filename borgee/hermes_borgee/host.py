@@ -145,7 +145,12 @@ class Host:
         store = getattr(self._adapter, "_session_store", None)
         if store is None:
             return 0
-        return await asyncio.to_thread(clear_crash_marks, store, self._adapter.platform)
+        try:
+            return await asyncio.to_thread(clear_crash_marks, store, self._adapter.platform)
+        except Exception:
+            # A message too many is no reason to stay out of the chat.
+            log.exception("[bdh-bridge] borgee: Hermes' marks of a crash could not be cleared")
+            return 0
 
     async def reset(self, session_key: str) -> bool:
         """Give the session a new history now. False if there is no such session."""
