@@ -367,11 +367,11 @@ def load(
 ) -> Loaded:
     """Read the settings of one Hermes home.
 
-    ``home`` wins over ``profile``, which wins over ``HERMES_HOME``. ``environ`` stands in for
-    the process environment. Never raises for a bad value; raises ValueError for a bad profile
+    ``home`` wins over ``HERMES_HOME``; ``profile`` is one of its profiles. ``environ`` stands in
+    for the process environment. Never raises for a bad value; raises ValueError for a bad profile
     name.
     """
-    paths = BridgePaths((home or find_hermes_home(profile)).absolute())
+    paths = BridgePaths(find_hermes_home(profile, home).absolute())
     exported = dict(os.environ if environ is None else environ)
     warnings: list[str] = []
     from_file = _read_env_file(paths.env_file, warnings)

@@ -141,6 +141,8 @@ def test_profiles_are_folders_of_the_root(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "profiles" / "work"))
     assert load(profile="play").paths.hermes_home == tmp_path / "profiles" / "play"
     assert load(profile="default").paths.hermes_home == tmp_path
+    other = tmp_path / "other"
+    assert load(other, profile="work").paths.hermes_home == other / "profiles" / "work"
 
 
 def test_built_in_code_a_wrong_value_is_an_error() -> None:

@@ -31,6 +31,11 @@ def overview_lines(seen: Overview) -> list[tuple[str, str]]:
     for provider, outcomes in sorted(seen.hops.items()):
         away = " (left alone for a while)" if f"provider:{provider}" in broken else ""
         lines.append(("provider", f"{one_line(provider, 40)}: {counts(outcomes)}{away}"))
+    lines += [
+        ("circuit", f"{one_line(key, 60)} failed and is left alone for a while")
+        for key in sorted(broken)
+        if key.removeprefix("provider:") not in seen.hops and not key.startswith("graph:")
+    ]
     lines.append(("outbox", outbox_line(seen)))
     lines.append(("courier", seen.worker))
     lines.append(("graph", _graph_line(seen, broken)))

@@ -202,6 +202,14 @@ def test_a_config_that_can_not_be_edited_names_hermes_own_command(home: Home) ->
     assert everything(home.path) == before
 
 
+def test_a_managed_configuration_is_left_alone(home: Home) -> None:
+    (home.path / ".managed").touch()
+    before = everything(home.path)
+    done = home.run("install")
+    assert (done.status, "is managed by" in done.err) == (2, True)
+    assert everything(home.path) == before
+
+
 @pytest.mark.parametrize(
     ("distributions", "said"),
     [
@@ -259,6 +267,8 @@ def test_hermes_itself_sees_it(home: Home) -> None:
     listed = hermes(home, "plugins", "list", "--plain", "--no-bundled")
     [line] = [line for line in listed.splitlines() if "bdh-hermes-bridge" in line]
     assert line.split()[0] == "enabled", line
+    # … and gives it the same command line.
+    assert json.loads(hermes(home, "bdh", "config", "--json"))
 
 
 def test_from_an_environment_of_its_own_it_hands_over_to_hermes_python(
@@ -472,6 +482,25 @@ def test_not_while_the_gateway_runs(home: Home, tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_disk_that_fills_up_on_the_way_leaves_the_files_whole(home: Home) -> None:
+    config = home.path / "config.yaml"
+    config.write_text(CONFIG + "# a long comment\n" * 200)
+    before = everything(home.path)
+    install_here = [sys.executable, "-m", "bdh_bridge.cli", "--home", str(home.path), "install"]
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 2; exec "$@"', "bash", *install_here],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stdout
+    assert "File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert config.read_bytes() == before["config.yaml"][1]
+    assert home.run("uninstall").status == 0
+    assert everything(home.path) == before
 
 
 def test_a_record_that_can_not_be_read_is_a_sentence(home: Home) -> None:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -128,6 +133,46 @@ def test_a_rule_that_can_not_be_used_is_refused(home: Home, rule: str) -> None:
     done = home.run("blacklist", "add", "--regex", rule)
     assert done.status == 2
     assert not home.paths.blacklist.exists()
+
+
+def in_a_terminal(home: Home, *arguments: str, **variables: str) -> str:
+    """What ``bdh-bridge …`` shows on a terminal, standard error included."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bdh_bridge.cli", "--home", str(home.path), *arguments],
+        env={"PATH": os.environ["PATH"], "TERM": "xterm", **variables},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal's end is an error on Linux
+        while piece := os.read(ours, 65536):
+            shown += piece
+    process.wait(30)
+    os.close(ours)
+    return shown.decode()
+
+
+def test_colours_and_progress_on_a_terminal_only(home: Home) -> None:
+    home.set(BDH_API_URL="http://127.0.0.1:1")
+    shown = in_a_terminal(home, "doctor")
+    assert "\x1b[32mok" in shown
+    assert "\x1b[31mfailed" in shown
+    assert "stores …" in shown
+    assert "\x1b[3" not in in_a_terminal(home, "doctor", NO_COLOR="1")
+    piped = home.run("doctor")
+    assert "\x1b" not in piped.out + piped.err
+    assert "…" not in piped.err
+
+
+def test_a_circuit_that_is_open_shows_without_any_turn(home: Home) -> None:
+    home.set(BDH_API_URL="http://127.0.0.1:1")
+    state = SharedState(home.paths.state)
+    state.record_failure("provider:ollama", retry_after=600)
+    state.close()
+    assert "circuit      provider:ollama failed" in home.run("status").out
 
 
 def test_every_command_has_help_and_the_operators_have_examples(home: Home) -> None:

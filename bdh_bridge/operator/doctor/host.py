@@ -62,11 +62,13 @@ def plugin(subject: Subject) -> Iterator[Check]:
             f"{_NAME} is listed in plugins.disabled, which wins",
             f"run: hermes plugins enable {_NAME} --no-allow-tool-override",
         )
-    elif _NAME not in found.enabled and not found.config_error:
+    elif not {_NAME, *(clone.path.name for clone in clones)} & found.enabled:
+        if found.config_error:
+            return  # said already
         yield failed(
             "enabled", f"{_NAME} is not listed in plugins.enabled", "run: bdh-bridge install"
         )
-    elif not found.config_error:
+    else:
         yield ok("enabled", f"plugins.enabled lists {_NAME}")
 
 

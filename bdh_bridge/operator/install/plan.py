@@ -33,6 +33,10 @@ class Plan:
 def enable_step(home: Path, name: str = NAME) -> FileStep | None:
     """``config.yaml`` with the plugin enabled; None if it is. Raises: InstallError."""
     path = home / "config.yaml"
+    if (home / ".managed").exists():
+        raise InstallError(
+            f"{path} is managed by the system: add {name} to plugins.enabled where it is made"
+        )
     before = read_file(path)
     try:
         text = (before or b"").decode("utf-8")
