@@ -235,8 +235,9 @@ class Bridge:
         ensure_worker(self.loaded)
 
     def retire(self) -> None:
-        """Another bridge of the same home takes over. Calls under way still end in peace."""
-        self.tracer.flush(FLUSH_SECONDS)
+        """Another bridge of the same home takes over. Calls and turns under way still end in
+        peace: a span that ends later opens the store again."""
+        self.tracer.shutdown()
 
     def close(self) -> None:
         """For tests and the command line: the agent's process just ends."""

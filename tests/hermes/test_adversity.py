@@ -102,6 +102,15 @@ def test_plugins_that_are_discovered_again_in_mid_turn_lose_no_write(
     assert root.attributes[attr.TURN_CLOSE_REASON] == "end_of_turn"
     assert len(hermes.bridge.turns) == 0
 
+    def threads() -> int:
+        return sum(thread.name == "bdh-spans" for thread in threading.enumerate())
+
+    before_more = threads()
+    for number in range(3):
+        hermes.say(hermes.agent(f"more-{number}"), "grazie")
+        discover_plugins(force=True)
+    eventually(lambda: threads() <= before_more)
+
 
 def test_profiles_in_one_process_keep_to_their_own_graphs_tokens_and_stores(
     hermes: InProcess, host: Host, tmp_path: Path
