@@ -55,7 +55,11 @@ class Client:
         self._destination = destination
         self._timeout = timeout
         self._token = token
-        headers = {"User-Agent": f"bdh-hermes-bridge/{__version__}", "Accept": "application/json"}
+        headers = {
+            "User-Agent": f"bdh-hermes-bridge/{__version__}",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",  # a few kilobytes can unpack to gigabytes
+        }
         if token:
             headers["Authorization"] = f"Bearer {token}"
         # Like the agent's reads: no proxy of the environment between this machine and its graph.
@@ -139,7 +143,7 @@ class Client:
         try:
             progress.status = response.status_code
             received = bytearray()
-            for chunk in response.iter_bytes():
+            for chunk in response.iter_raw():
                 received += chunk
                 if len(received) > MAX_ANSWER:
                     raise _TooLong

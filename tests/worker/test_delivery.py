@@ -137,6 +137,11 @@ def test_a_refusal_has_failed_with_the_servers_message(graph, write, status):
     assert result.detail == f"HTTP {status}: Unknown vault 'alpine'"
 
 
+def test_compression_is_not_asked_for(graph, write):
+    deliver(graph.url, write)
+    assert graph.requests[0].headers["accept-encoding"] == "identity"
+
+
 def test_a_token_that_the_server_quotes_is_not_repeated(graph, write):
     graph.behave = behave.answers(401, {"error": "Bearer s3cret is wrong"})
     assert deliver(graph.url, write, token="s3cret").detail == "HTTP 401: Bearer (secret) is wrong"
