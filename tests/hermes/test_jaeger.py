@@ -17,7 +17,7 @@ from tests.support.hermes import Host, InProcess, attributes
 from tests.support.jaeger import Jaeger, running_jaeger
 from tests.support.worker_end import end_worker
 
-pytestmark = pytest.mark.hermes
+pytestmark = [pytest.mark.hermes, pytest.mark.timeout(300)]
 
 ROUTE = {
     "schema_version": 2,
@@ -74,7 +74,9 @@ def test_jaeger_shows_the_conversation(hermes: InProcess, host: Host, jaeger: Ja
     (first,) = {span.trace_id for span in spans if span.name == "bdh.deliver"} & {
         span.trace_id for span in spans if span.name == "bdh.rewrite"
     } - {span.trace_id for span in spans if span.name.startswith("execute_tool")}
-    shown = {span["operationName"].partition(" ")[0]: span for span in jaeger.trace(first)}
+    spans_there = jaeger.trace(first)
+    print(drawn(spans_there))
+    shown = {span["operationName"].partition(" ")[0]: span for span in spans_there}
     assert {
         "bdh.turn", "bdh.gate", "bdh.route", "bdh.rewrite", "chat", "retrieval", "bdh.context",
         "bdh.write", "bdh.deliver",
@@ -83,3 +85,20 @@ def test_jaeger_shows_the_conversation(hermes: InProcess, host: Host, jaeger: Ja
     parents = [one["spanID"] for one in shown["bdh.deliver"]["references"]]
     assert parents == [shown["bdh.write"]["spanID"]]
     assert shown["bdh.deliver"]["resource"]["bdh.role"] == "worker"
+
+
+def drawn(spans: list[dict[str, Any]], parent: str | None = None, depth: int = 0) -> str:
+    """A trace as the query API tells it, for whoever runs this with ``-s``."""
+    lines = []
+    for span in sorted(spans, key=lambda one: one["startTime"]):
+        parents = [one["spanID"] for one in span["references"] if one["refType"] == "CHILD_OF"]
+        if parents == ([parent] if parent else []):
+            told = ("bdh.gate.decision", "bdh.gate.reason", "bdh.hop.outcome", "bdh.turn.route")
+            said = " ".join(str(span["tags"][name]) for name in told if name in span["tags"])
+            role = span["resource"]["bdh.role"]
+            lines.append(
+                f"{'  ' * depth}{span['operationName']}  {said}  {span['duration']} us  ({role})"
+            )
+            below = drawn(spans, span["spanID"], depth + 1)
+            lines += [below] if below else []
+    return "\n".join(lines)

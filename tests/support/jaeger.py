@@ -77,12 +77,9 @@ def run_collector(
         try:
             yield process
         finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            # It keeps nothing, and would wait for connections that are kept open.
+            process.kill()
+            process.wait()
 
 
 @dataclass(frozen=True)
