@@ -177,7 +177,11 @@ def random_answer(chance: random.Random) -> Any:
         return {key: chance.choice(VALUES) for key in KEYS if chance.random() < share}
 
     notes = [thing(0.6) for _ in range(4)] + chance.choices(VALUES, k=2)
-    shapes = ({}, {"activated_notes": notes}, {"activated_notes": notes, "routing": EVIDENCE})
+    shapes: tuple[dict[str, Any], ...] = (
+        {},
+        {"activated_notes": notes},
+        {"activated_notes": notes, "routing": EVIDENCE},
+    )
     return {**thing(0.5), **chance.choice(shapes)} if chance.random() < 0.95 else thing(0.1)
 
 
