@@ -85,7 +85,11 @@ def _status(bridge: Bridge, rest: str, caller: Caller) -> str:
         paused = state.paused(session_of(caller))
         return "The bridge is paused here." if paused else "The bridge is on."
     seen = look(bridge.loaded, graph_seconds=_GRAPH_SECONDS)
-    return "\n".join(f"{heading}: {text}" for heading, text in overview_lines(seen))
+    lines = overview_lines(seen)
+    if not caller.private:  # no addresses, paths and ids
+        lines = [line for line in lines if line[0] not in ("graph", "problem", "paused")]
+        lines.append(("graph", "down" if seen.graph_error else "up"))
+    return "\n".join(f"{heading}: {text}" for heading, text in lines)
 
 
 def _explain(bridge: Bridge, rest: str, caller: Caller) -> str:
@@ -170,7 +174,8 @@ def _outbox(bridge: Bridge, rest: str, caller: Caller) -> str:
     undecided = seen.outbox.get("quarantined", 0)
     if undecided:
         text += f"\n{undecided} need a decision: bdh-bridge outbox list --state quarantined"
-    return "\n".join([text, *(f"problem: {problem}" for problem in seen.problems)])
+    problems = seen.problems if caller.private else []
+    return "\n".join([text, *(f"problem: {problem}" for problem in problems)])
 
 
 def _scope(words: list[str], caller: Caller) -> str:

@@ -121,6 +121,8 @@ def test_in_a_group_an_admin_is_told_no_contents(chat: tuple[Host, IrcServer]) -
     told = irc.ask("chair", "/bdh explain last", "Write:", channel=True)
     assert "a rule of the blacklist matched" in told
     assert "secret word" not in told
+    told = irc.ask("chair", "/bdh status", "graph: up", channel=True)
+    assert "http" not in told
 
 
 def test_a_stranger_learns_nothing_and_changes_nothing(chat: tuple[Host, IrcServer]) -> None:
