@@ -64,7 +64,7 @@ def test_it_starts_answers_and_stops(notes: Home, port: int) -> None:
     assert not background.ready_path(notes.loaded()).exists()
 
 
-def test_a_killed_server_is_known_to_be_gone(notes: Home) -> None:
+def test_a_killed_server_is_known_to_be_gone(notes: Home, port: int) -> None:
     sample_vault(notes.paths.vault)
     notes.run("graph", "start")
     pid = notes.run("graph", "status", "--json").json["pid"]
@@ -76,7 +76,9 @@ def test_a_killed_server_is_known_to_be_gone(notes: Home) -> None:
     # What it left behind does not make anybody believe in it, nor get in the way.
     assert background.ready_path(notes.loaded()).exists()
     assert "no graph runs" in notes.run("graph", "stop").out
-    assert notes.run("graph", "start").status == 0
+    started = notes.run("graph", "start", "--port", "0")
+    assert started.status == 0
+    assert f"http://127.0.0.1:{port} (" not in started.out
 
 
 def test_what_keeps_it_from_starting_is_one_sentence(notes: Home, port: int) -> None:
