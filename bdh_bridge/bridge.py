@@ -32,6 +32,7 @@ from bdh_bridge.worker.launch import ensure_worker
 from bdh_bridge.write_path import WritePath
 from bdh_otel import attributes as attr
 from bdh_otel import names
+from bdh_otel.database import shut_to_others
 from bdh_otel.logs import in_logs
 from bdh_otel.tracer import Tracer
 
@@ -64,6 +65,7 @@ class Bridge:
         make_rewriter: Callable[[SharedState, Tracer], Rewriter] | None = None,
     ) -> None:
         settings, paths = loaded.settings, loaded.paths
+        shut_to_others(paths.directory)
         self.loaded = loaded
         self.settings = settings
         self.tracer = Tracer(

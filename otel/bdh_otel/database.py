@@ -84,6 +84,27 @@ def make_private_directory(directory: Path) -> None:
             directory.mkdir(mode=0o700)
 
 
+def shut_to_others(directory: Path) -> None:
+    """Take away what group and others may write in our own folder: who may replace a file there
+    need not be able to read it. Logs what it did or could not do; never raises."""
+    try:
+        status = directory.stat()
+        if not status.st_mode & 0o022:
+            return
+        directory.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning(
+            "[bdh-bridge] others may write to %s (%s); run: chmod 700 %s",
+            directory,
+            error.strerror,
+            directory,
+        )
+        return
+    log.warning("[bdh-bridge] %s was open for others to write; it is shut now", directory)
+
+
 def connect(
     path: Path, schema: Schema, *, busy_timeout: float = 5.0, read_only: bool = False
 ) -> sqlite3.Connection:
