@@ -93,7 +93,8 @@ def test_every_claim_is_seen_and_nothing_stays(tmp_path: Path) -> None:
     assert all(
         claim["holds"] and claim["seen"] for step in steps.values() for claim in step["claims"]
     )
-    assert set(paths) == {"/v1/traces"}
+    # On a slow machine the worker's metrics become due meanwhile.
+    assert {"/v1/traces"} <= set(paths) <= {"/v1/traces", "/v1/metrics"}
     assert processes_naming(tmp_path) == []
 
     # What is printed last is true: the store is there and holds the trace of every turn.
