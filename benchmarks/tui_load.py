@@ -309,16 +309,14 @@ def load(terminal: Terminal, store: Path, rate: float, seconds: float) -> dict[s
             time.sleep(0.3)
     fed = int(feeder.communicate()[0])
     took_all = time.perf_counter() - before
-    terminal.forget()
-    terminal.press(b"f")
-    late = terminal.wait(last) - time.perf_counter()
+    shown = is_shown(terminal, last)
     stored = reader.status().spans - at_first
     reader.close()
     return {
         "spans": fed,
         "spans_per_second": round(fed / took_all),
         "stored": stored,
-        "newest_turn_shown": late <= 0.01,
+        "newest_turn_shown": shown,
         "keys_ms": _figures(keys),
         "cpu_percent": round(100 * (terminal.cpu() - before_cpu) / took_all, 1),
     }
@@ -331,15 +329,26 @@ def soak(terminal: Terminal, store: Path, rate: float, spans: int) -> dict[str, 
     while feeder.poll() is None:
         time.sleep(5)
         memory.append(round(terminal.memory(), 1))
-    terminal.forget()
-    terminal.press(b"f")
-    terminal.wait(last)
     return {
         "spans": int(feeder.communicate()[0]),
+        "newest_turn_shown": is_shown(terminal, last),
         "memory_mib_first": memory[0] if memory else None,
         "memory_mib_last": round(terminal.memory(), 1),
         "memory_mib_most": max(memory, default=None),
     }
+
+
+def is_shown(terminal: Terminal, text: str) -> bool:
+    """Whether the list shows it, once it is drawn anew."""
+    terminal.press(b"f2")
+    time.sleep(1)
+    terminal.forget()
+    terminal.press(b"1")
+    try:
+        terminal.wait(text)
+    except TimeoutError:
+        return False
+    return True
 
 
 def _figures(values: list[float]) -> dict[str, float]:
