@@ -320,7 +320,7 @@ def test_reading_turns_traces_and_counts(
         ("trace_id = 'x' AND span_id = 'y'", "spans_place"),
         ("name = 'bdh.turn' ORDER BY start_ns DESC LIMIT 9", "spans_name"),
         ("session = 'x' ORDER BY start_ns", "spans_session"),
-        ("gate = 'x' AND decision = 'skip' AND start_ns > 5", "spans_decision"),
+        ("gate = 'x' AND decision = 'skip' AND start_ns > 5", "spans_skips"),
         ("start_ns BETWEEN 5 AND 6", "spans_start"),
         ("end_ns IS NULL ORDER BY start_ns", "spans_open"),
     ],
