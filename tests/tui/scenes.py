@@ -38,11 +38,11 @@ re:(unclosed
 _READ_GATES = (
     ("bridge", "active"),
     ("origin", "human"),
-    ("injectable", "text"),
     ("cron", "not_cron"),
     ("platform", "platform_allowed"),
-    ("sender", "no_sender_list"),
     ("blacklist", "no_rule_matched"),
+    ("injectable", "text"),
+    ("sender", "no_sender_list"),
 )
 _WRITE_GATES = (
     ("bridge", "active"),
