@@ -1,6 +1,6 @@
 """Draw one trace of a span store as SVG, for the documentation.
 
-    python scripts/trace_picture.py SPANS.sqlite3 TRACE_ID_PREFIX docs/images/trace.svg
+python scripts/trace_picture.py SPANS.sqlite3 TRACE_ID_PREFIX docs/images/trace.svg
 """
 
 from __future__ import annotations
