@@ -64,7 +64,8 @@ def _push(args: argparse.Namespace) -> int:
             sent, failed = sent + result.sent, failed + result.failed
             if result.busy:
                 raise CommandError("another process is sending these spans at this moment")
-            if not (result.waiting or result.unfinished) or result.retry_at is not None:
+            going = result.sent or result.failed or result.unfinished
+            if not going or not (result.waiting or result.unfinished):
                 break
             print(f"{sent:,} spans sent, {result.waiting:,} to go", flush=True)
         if metrics.enabled:
@@ -73,8 +74,9 @@ def _push(args: argparse.Namespace) -> int:
         exporter.close()
         metrics.close()
     if exporter.enabled:
-        targets = ", ".join(endpoint.shown for endpoint in exporter.endpoints)
-        print(f"{sent:,} spans sent to {targets}" + (f", {failed:,} refused" if failed else ""))
+        shown = ", ".join(endpoint.shown for endpoint in exporter.endpoints)
+        where = "" if result.waiting else f" to {shown}"
+        print(f"{sent:,} spans sent{where}" + (f", {failed:,} refused" if failed else ""))
     if result.waiting:
         _say(f"{result.waiting:,} spans wait; they are sent when the endpoint accepts them.")
         return 1

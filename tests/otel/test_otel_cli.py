@@ -19,7 +19,7 @@ import pytest
 
 from bdh_bridge.cli import main
 from bdh_otel import attributes as attr
-from bdh_otel import names
+from bdh_otel import lane, names
 from bdh_otel.reader import SpanReader, StoredSpan
 from bdh_otel.tracer import LocalSpan, Tracer
 from tests.support.otlp_receiver import HttpReceiver
@@ -360,6 +360,21 @@ def test_push_sends_what_waits(
         assert "9 spans wait" in err
     finally:
         receiver.close()
+
+
+def test_push_goes_on_with_one_endpoint_where_another_is_dead(
+    run: Run, tracer: Tracer, monkeypatch: pytest.MonkeyPatch, http: HttpReceiver
+) -> None:
+    for _ in range(30):
+        tracer.start_span(names.ROUTE).end()
+    assert tracer.flush(10)
+    monkeypatch.setattr(lane, "BATCH", 5)
+    monkeypatch.setenv("BDH_OTEL_ENDPOINTS", f"http://127.0.0.1:9 {http.url}")
+    status, out, err = run("push")
+    assert status == 1
+    assert len(http.spans) == 30
+    assert "30 spans sent\n" in out
+    assert "30 spans wait" in err
 
 
 def test_push_sends_content_only_if_asked_twice(
