@@ -204,7 +204,8 @@ class Feeder:
                 if number % 200 == 0:
                     prune(store, Bounds(1_000_000, 1 << 30), time_limit=0.2)
                 time.sleep(max(0.0, began + made / rate - time.perf_counter()))
-            store.insert(self.turn(0, time.time_ns(), last), resource)
+            # Turns are sorted by their starts: this one shall start after all others.
+            store.insert(self.turn(1, time.time_ns() + 10**9, last), resource)
         return made
 
 
