@@ -183,17 +183,22 @@ class SpanReader:
         return [_span(row) for row in rows]
 
     def find_traces(self, prefix: str, limit: int = 10) -> list[str]:
-        """Ids of the traces that start with ``prefix``, or that hold a span whose id does."""
+        """Ids of the traces that start with ``prefix``; if none does, of those that hold a span
+        whose id does."""
         start = prefix.lower()
         # Ids are hex digits, so everything that starts with x lies between x and xg.
         with self._open() as connection:
             rows = connection.execute(
                 "SELECT DISTINCT trace_id FROM spans WHERE trace_id >= ?1 AND trace_id < ?1 || 'g'"
-                " UNION"
-                " SELECT trace_id FROM spans WHERE span_id >= ?1 AND span_id < ?1 || 'g'"
                 " LIMIT ?2",
                 (start, limit),
             ).fetchall()
+            if not rows:  # no index leads to a span's id alone: this reads a whole one
+                rows = connection.execute(
+                    "SELECT DISTINCT trace_id FROM spans"
+                    " WHERE span_id >= ?1 AND span_id < ?1 || 'g' LIMIT ?2",
+                    (start, limit),
+                ).fetchall()
         return [str(row[0]) for row in rows]
 
     def after(
