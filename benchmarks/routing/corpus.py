@@ -147,13 +147,14 @@ def near_duplicates(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Pairs in which the second says again what the first says, in the same situation."""
     import numpy as np
 
-    from bdh_bridge.routing.local.encoder import Encoder
+    from bdh_bridge.routing.local.encoder import LAYER, Encoder
     from bdh_bridge.routing.local.features import texts
 
     encoder = Encoder()
     parts = [texts(m.conversation) for m in messages]
-    vectors = encoder.encode([part[0] for part in parts])
-    before = encoder.encode([f"{part[1]} {part[2]}".strip() or "-" for part in parts])
+    vectors = encoder.encode([part.message for part in parts])[:, :LAYER]
+    told = [f"{part.user} {part.assistant}".strip() or "-" for part in parts]
+    before = encoder.encode(told)[:, :LAYER]
     alike = (vectors @ vectors.T >= SAME_MESSAGE) & (before @ before.T >= SAME_BEFORE)
     found, gone = [], set()
     for one, other in zip(*np.nonzero(np.triu(alike, 1)), strict=True):

@@ -214,8 +214,7 @@ ROUTE_GREY_ZONE = _declare(
 ROUTE_FEATURES = _declare(
     "bdh.route.features",
     "strings",
-    "What moved the local router most, in logits; may hold words of the message",
-    "local",
+    "What moved the local router most, in logits",
 )
 REWRITE_SHOULD_RETRIEVE = _declare("bdh.rewrite.should_retrieve", "bool", "The router wants a read")
 REWRITE_STORE_CANDIDATE = _declare(

@@ -116,7 +116,12 @@ def test_a_correction_moves_its_own_message_and_hardly_another() -> None:
 
 def blank_head() -> Head:
     part = FlagHead(np.zeros(SIZE, dtype=np.float32), 0.0)
-    return Head("0", {"read": part, "store": part}, np.zeros(SIZE, dtype=np.float32), {})
+    return Head(
+        "0",
+        {"read": part, "store": part},
+        np.zeros(SIZE, dtype=np.float32),
+        np.ones(SIZE, dtype=np.float32),
+    )
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ class Cascade:
             )
             for name, part in self._local.head.flags.items()
         }
-        head = heads.Head("test", flags, self._local.head.means)
+        head = heads.Head("test", flags, self._local.head.means, self._local.head.scales)
         router = Router(
             self._settings,
             self.tracer,

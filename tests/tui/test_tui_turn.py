@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bdh_bridge.paths import BridgePaths
+from bdh_bridge.routing.local.feedback import corrections
 from tests.tui.conftest import Drive, Driver
 
 
@@ -105,3 +107,17 @@ async def test_a_broken_parent_ring_hides_nothing(home: Path) -> None:
     ]
     assert {branch.span.span_id for branch in branches(ring)} == {span.span_id for span in ring}
     reader.close()
+
+
+async def test_a_decision_is_corrected_with_the_words_it_was_made_about(
+    home: Path, drive: Drive
+) -> None:
+    async with drive(home) as ui:
+        await open_turn(ui, "read:context text:SQLite")
+        await ui.press("f")
+        await ui.sees("What would have been right", "neither")
+        await ui.press("down", "down", "down", "enter")
+        await ui.sees("Kept: neither")
+    (kept,) = corrections(BridgePaths(home).feedback)
+    assert "SQLite" in kept.message
+    assert (kept.read, kept.store) == (False, False)

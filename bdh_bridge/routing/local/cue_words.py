@@ -187,6 +187,15 @@ GROUPS: dict[str, str] = {
         dus, de tweede, de andere, hetzelfde, i, a co, a dla, a jak, a jesli, ale, wiec, drugi,
         druga, ten drugi, to samo, それ, その, じゃあ, では, でも, だったら, もう一つ, 二つ目,
         二番目, 同じ, 那, 那么, 那麼, 但是, 可是, 第二, 另一个, 另一個, 然后, 还有, 同样""",
+    "records": """
+        note, notes, noted, runbook, adr, handbook, playbook, postmortem, minutes, on file, logged,
+        recorded, wrote down, written down, journal, logbook, standard, procedure, vault, nota,
+        appunti, annotato, verbale, segnato, scheda, registro, procedura, quaderno, notas, apuntes,
+        apuntado, anotado, acta, ficha, cuaderno, anotei, anotacoes, ata, caderno, carnet, cahier,
+        noter, compte rendu, fiche, mes notes, tes notes, vos notes, notizen, notiz, notiert,
+        protokoll, akte, aufgeschrieben, notities, notitie, genoteerd, verslag, dossier, notatki,
+        notatka, zapisane, protokol, zeszyt, ノート, メモ, 記録, 手帳, 台帳, 笔记, 筆記, 记录, 備忘,
+        备忘, 档案""",
     "question_word": """
         what, which, when, where, who, how, cosa, quale, quali, quando, dove, chi, come, quanto,
         que, cual, cuales, cuando, donde, quien, como, cuanto, quoi, quel, quelle, quels,

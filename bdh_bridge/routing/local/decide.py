@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bdh_bridge.routing.local.conversation import Conversation
-from bdh_bridge.routing.local.features import BLOCKS, Vector, bucket_items, features, names
+from bdh_bridge.routing.local.features import BLOCKS, Vector, features, names
 from bdh_bridge.routing.local.query import is_follow_up, queries
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 #: Blocks whose single numbers mean nothing to a reader: shown as one.
 _WHOLE = {
     "message": "meaning of the message",
+    "first_sentence": "meaning of the first sentence",
+    "last_sentence": "meaning of the last sentence",
+    "topic": "meaning of the message before, since this one is short",
+    "topic_answer": "meaning of the answer before, since this one is short",
     "user_before": "meaning of the message before",
     "assistant_before": "meaning of the answer before",
 }
@@ -29,8 +33,7 @@ class LocalDecision:
 
     ``queries`` are what a follow-up asks the graph, empty for a message that speaks for itself.
     ``strongest`` are the features
-    that moved each flag most, with how far in logits: ``("cue_why", 0.8)``; they may hold words
-    of the message.
+    that moved each flag most, with how far in logits: ``("cue_why", 0.8)``.
     """
 
     read: bool
@@ -67,23 +70,16 @@ class LocalRouter:
             grey=grey,
             follow_up=is_follow_up(given),
             queries=tuple(queries(given)),
-            strongest={flag: self._strongest(flag, found, given, strongest) for flag in parts},
+            strongest={flag: self._strongest(flag, found, strongest) for flag in parts},
         )
 
-    def _strongest(
-        self, flag: str, found: Vector, given: Conversation, count: int
-    ) -> tuple[tuple[str, float], ...]:
+    def _strongest(self, flag: str, found: Vector, count: int) -> tuple[tuple[str, float], ...]:
         moved = self.head.contributions(flag, found)
         named: dict[str, float] = {}
         for block in BLOCKS:
             part = moved[block.start : block.stop]
             if block.name in _WHOLE:
                 named[_WHOLE[block.name]] = float(part.sum())
-            elif block.name in ("words", "grams"):
-                for item, bucket in bucket_items(given.message, block.name):
-                    if found[block.start + bucket]:
-                        # Of an n-gram's many pieces each counts for its word.
-                        named[item] = named.get(item, 0.0) + float(part[bucket])
             else:
                 for at in np.argsort(-np.abs(part))[:count]:
                     named[_NAMES[block.start + int(at)]] = float(part[at])

