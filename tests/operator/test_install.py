@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from bdh_bridge import install_command
 from bdh_bridge.gates.blacklist import Blacklist
 from bdh_bridge.operator.install import plan
 from hermes_borgee.config import inbox_path
@@ -215,13 +216,13 @@ def test_a_managed_configuration_is_left_alone(home: Home) -> None:
     [
         ([], "has no hermes-agent"),
         ([("hermes-agent", "0.17.0", "")], "too old"),
-        ([("hermes-agent", "0.19.0", "")], "-m pip install bdh-hermes-bridge"),
+        ([("hermes-agent", "0.19.0", "")], "pip install --python {python} bdh-hermes-bridge"),
         (
             [
                 ("hermes-agent", "0.19.0", ""),
                 ("bdh-hermes-bridge", "1.0.0", "bdh-hermes-bridge = bdh_bridge"),
             ],
-            "-m pip install 'httpx'",
+            "pip install --python {python} 'httpx'",
         ),
     ],
 )
@@ -231,8 +232,18 @@ def test_an_environment_that_does_not_fit(
     distributions: list[tuple[str, str, str]],
     said: str,
 ) -> None:
-    done = home.run("install", "--hermes-python", python_with(*distributions))
-    assert (done.status, said in done.err) == (2, True), done.err
+    python = python_with(*distributions)
+    done = home.run("install", "--hermes-python", python)
+    assert (done.status, said.format(python=python) in done.err) == (2, True), done.err
+
+
+def test_what_to_type_fits_the_environment(tmp_path: Path) -> None:
+    python = str(tmp_path / "bin" / "python")
+    assert install_command(python, "a", "'b'") == f"{python} -m pip install a 'b'"
+    (tmp_path / "pyvenv.cfg").touch()
+    assert install_command(python, "a") == f"uv pip install --python {python} a"
+    (tmp_path / "lib" / "python3.11" / "site-packages" / "pip").mkdir(parents=True)
+    assert install_command(python, "a") == f"{python} -m pip install a"
 
 
 def test_a_home_that_is_not_there(home: Home, tmp_path: Path) -> None:
@@ -278,7 +289,12 @@ def test_from_an_environment_of_its_own_it_hands_over_to_hermes_python(
     folder = tmp_path / "tool"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    own = [path for path in sys.path if path.endswith("site-packages") or "/main" in path]
+    root = Path(__file__).resolve().parents[2]
+    own = [
+        path
+        for path in sys.path
+        if path.endswith("site-packages") or Path(path).resolve().is_relative_to(root)
+    ]
     (packages / "others.pth").write_text("\n".join(own) + "\n")
     (packages / "sitecustomize.py").write_text(
         "import sys\nsys.modules['hermes_cli'] = None\nsys.modules['yaml'] = None\n"

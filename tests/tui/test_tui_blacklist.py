@@ -147,7 +147,7 @@ async def test_what_is_no_text_is_not_edited(home: Path, drive: Drive) -> None:
     path.write_bytes(b"caf\xe9\n")
     async with drive(home) as ui:
         await on_blacklist(ui)
-        await ui.sees("is not UTF-8 text")
+        await ui.sees("(byte 3)")  # the path before it may wrap anywhere
         await ui.press("a")
         ui.fill("#rule", "new")
         await ui.press("enter")
