@@ -141,15 +141,16 @@ class BridgeApp(App[None]):
 
     def _begin(self) -> None:
         """After the first paint: nothing here may delay it."""
-        try:
-            self._tail.since = self.history.reader.last_seq()
-        except Exception:
-            self._tail.since = 0  # the tail will say what is wrong
-        self._tail_thread = threading.Thread(
-            target=self._tail.run, name="bdh-tui-tail", daemon=True
-        )
-        self._tail_thread.start()
         self.watch_over.start()
+
+    def follow(self, since: int) -> None:
+        """Begin to follow the store after this sequence number; later calls change nothing."""
+        if self._tail_thread is None:
+            self._tail.since = since
+            self._tail_thread = threading.Thread(
+                target=self._tail.run, name="bdh-tui-tail", daemon=True
+            )
+            self._tail_thread.start()
 
     def on_unmount(self) -> None:
         self._tail.stop()

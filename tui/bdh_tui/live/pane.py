@@ -107,8 +107,11 @@ class LivePane(Pane):
         """Read older turns until a page of matches is full, off the loop."""
         history, wanted, start_over = self.bridge.history, self._filter, before is None
         self._loading = True
+        since = [0]
 
         def work() -> tuple[list[TurnSummary], TurnSummary | None, bool]:
+            # Before the page is read: what is stored meanwhile comes twice rather than never.
+            since[0] = history.reader.last_seq() if start_over else 0
             matches: list[TurnSummary] = []
             last, position = None, before
             for _ in range(SEARCHED // PAGE if wanted else 1):
@@ -124,6 +127,7 @@ class LivePane(Pane):
             return matches, last, True
 
         def then(result: tuple[list[TurnSummary], TurnSummary | None, bool]) -> None:
+            self.bridge.follow(since[0])
             matches, last, self._older = result
             self._loading = False
             self._loaded_once = True
@@ -141,6 +145,7 @@ class LivePane(Pane):
 
     def failed(self, group: str, error: Exception) -> None:
         self._loading = False
+        self.bridge.follow(0)
         self._say()
 
     @on(LineList.Highlighted)
