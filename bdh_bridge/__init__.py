@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
+from pathlib import Path
 from typing import Any
 
 __version__ = "1.0.0"
@@ -31,10 +32,9 @@ def register(ctx: Any) -> None:
     missing = missing_dependencies()
     if missing:
         logging.getLogger(__name__).error(
-            "[bdh-bridge] not loaded: %s missing. Install with: %s -m pip install %s",
+            "[bdh-bridge] not loaded: %s missing. Install with: %s",
             " and ".join(missing),
-            sys.executable,
-            " ".join(f"'{name}'" for name in missing),
+            install_command(sys.executable, *(f"'{name}'" for name in missing)),
         )
         return
     from bdh_bridge.plugin import register as register_plugin
@@ -45,6 +45,16 @@ def register(ctx: Any) -> None:
 def missing_dependencies() -> list[str]:
     """Names of the distributions that have to be installed for the plugin to load."""
     return [package for module, package in REQUIRED.items() if not _importable(module)]
+
+
+def install_command(python: str, *requirements: str) -> str:
+    """What to type to install into the environment of ``python``: one that uv made has no pip."""
+    environment = Path(python).parent.parent
+    made_by_uv = (environment / "pyvenv.cfg").is_file() and not any(
+        environment.glob("lib/python3*/site-packages/pip")
+    )
+    command = f"uv pip install --python {python}" if made_by_uv else f"{python} -m pip install"
+    return " ".join((command, *requirements))
 
 
 def _importable(module: str) -> bool:

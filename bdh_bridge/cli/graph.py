@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bdh_bridge import install_command
 from bdh_bridge.cli import CommandError, Commands, settings_of
 from bdh_bridge.cli.graph_background import add_actions
 
@@ -90,9 +91,8 @@ def _serve(args: argparse.Namespace) -> int:
 
         from bdh_bridge.graph.embedded.process import ServeError, ServeOptions, serve
     except ImportError as error:
-        raise CommandError(
-            f"the embedded graph needs {error.name}: pip install 'bdh-hermes-bridge[embedded]'"
-        ) from error
+        command = install_command(sys.executable, "'bdh-hermes-bridge[embedded]'")
+        raise CommandError(f"the embedded graph needs {error.name}: {command}") from error
     options = ServeOptions(
         vault=vault,
         state=args.state or loaded.paths.graph_state,

