@@ -146,8 +146,9 @@ def _graph(loaded: Loaded, found: Overview, seconds: float) -> None:
 
     settings = loaded.settings
     client = GraphClient(settings.api_url, settings.api_token, settings.vault_id)
-    started = time.monotonic()
     try:
+        client.prepare()
+        started = time.monotonic()
         found.graph = dict(client.stats(timeout=seconds))
         found.graph_took = time.monotonic() - started
     except GraphError as error:

@@ -37,8 +37,9 @@ def graph(subject: Subject) -> Iterator[Check]:
     settings = subject.loaded.settings
     url = settings.api_url
     client = GraphClient(url, settings.api_token, settings.vault_id)
-    started = time.monotonic()
     try:
+        client.prepare()
+        started = time.monotonic()
         stats = client.stats(timeout=GRAPH_SECONDS)
         took = time.monotonic() - started
     except GraphError as error:
