@@ -20,8 +20,8 @@ def add_actions(actions: Any, port: Callable[[str], int]) -> None:
         help="run the embedded graph in the background",
         description="Serve a folder of Markdown notes in the background until stopped.",
         **examples(
-            ("graph start", "notes in bdh-bridge/vault of the home, port as in BDH_API_URL"),
-            ("graph start --vault ~/notes", ""),
+            ("graph start --vault ~/notes", "these notes; port as in BDH_API_URL"),
+            ("graph start", "the same notes again"),
         ),
     )
     start.set_defaults(command=_guarded(_start))
@@ -36,7 +36,7 @@ def add_actions(actions: Any, port: Callable[[str], int]) -> None:
             "--vault",
             type=Path,
             metavar="DIR",
-            help="notes (default: bdh-bridge/vault in the home)",
+            help="notes (default: those of the last start, or bdh-bridge/vault in the home)",
         )
         action.add_argument("--port", type=port, help="default: that of BDH_API_URL, or 8643")
     stop = actions.add_parser("stop", help="end the graph that runs in the background")
@@ -66,14 +66,23 @@ def _start(args: argparse.Namespace) -> int:
     loaded = settings_of(args)
     server = background.running(loaded)
     if server is not None and server.url:
+        if args.vault is not None and server.vault and str(args.vault.resolve()) != server.vault:
+            raise CommandError(
+                f"it runs already, with {server.vault}; first: bdh-bridge graph stop"
+            )
         print(f"it runs already: {_shown(server)}")
         return 0
-    if args.vault is not None and not args.vault.is_dir():
-        raise CommandError(f"{args.vault} is not a folder; create it, or name the one you mean")
+    vault = args.vault or background.last_vault(loaded)
+    if vault is not None and not vault.is_dir():
+        raise CommandError(f"{vault} is not a folder; create it, or name another: --vault DIR")
     port = background.port_of(loaded) if args.port is None else args.port
     with Progress() as progress:
+
+        def shown(line: str) -> None:
+            progress(line or "starting the graph", 1, 2)
+
         try:
-            server = background.start(loaded, args.vault, port, lambda line: progress(line, 1, 2))
+            server = background.start(loaded, vault, port, shown)
         except KeyboardInterrupt:
             progress.clear()
             print("It goes on in the background; see: bdh-bridge graph status")
@@ -102,7 +111,7 @@ def _status(args: argparse.Namespace) -> int:
         values: dict[str, object] = {"running": server is not None}
         if server is not None:
             values |= {"pid": server.pid, "since": server.since}
-            values |= {"url": server.url, "notes": server.notes}
+            values |= {"url": server.url, "notes": server.notes, "vault": server.vault}
         print(json.dumps(values))
     elif server is None:
         print("no graph runs in the background; start it: bdh-bridge graph start")
@@ -117,12 +126,18 @@ def _boot(args: argparse.Namespace) -> int:
 
     loaded = settings_of(args)
     port = background.port_of(loaded) if args.port is None else args.port
-    path, text, enable = background.boot_unit(loaded, args.vault, port)
+    vault = args.vault or background.last_vault(loaded)
+    path, text, enable = background.boot_unit(loaded, vault, port)
     print(f"# Save this as {path}, then run: {enable}\n{text}", end="")
     return 0
 
 
 def _shown(server: Any) -> str:
+    from bdh_otel.escape import one_line
+
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(server.since))
-    where = f"{server.url} ({server.notes:,} notes)" if server.url else "still reading its notes"
-    return f"{where}, pid {server.pid}, since {since}"
+    if not server.url:
+        return f"still reading its notes, pid {server.pid}, since {since}"
+    vault = f" in {one_line(server.vault, 300)}" if server.vault else ""
+    notes = f"{server.notes:,} notes{vault} at its start"
+    return f"{server.url} ({notes}), pid {server.pid}, since {since}"

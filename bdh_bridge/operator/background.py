@@ -40,6 +40,8 @@ class Server:
     since: float
     url: str
     notes: int
+    """How many there were when it started."""
+    vault: str = ""
 
 
 def lock_path(loaded: Loaded) -> Path:
@@ -64,10 +66,35 @@ def running(loaded: Loaded) -> Server | None:
     try:
         ready = json.loads(ready_path(loaded).read_text(encoding="utf-8"))
         if ready["pid"] == pid:
-            return Server(pid, since, str(ready["url"]), int(ready["notes"]))
+            return Server(
+                pid, since, str(ready["url"]), int(ready["notes"]), str(ready.get("vault", ""))
+            )
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return Server(pid, since, "", 0)
+
+
+def last_vault(loaded: Loaded) -> Path | None:
+    """The folder that the server was last started with, None if it was never given one.
+
+    Raises: OSError.
+    """
+    try:
+        return Path(_vault_path(loaded).read_text(encoding="utf-8", errors="surrogateescape"))
+    except FileNotFoundError:
+        return None
+
+
+def _remember(loaded: Loaded, vault: Path) -> None:
+    path = _vault_path(loaded)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.touch(mode=0o600)
+    temporary.write_text(str(vault.absolute()), encoding="utf-8", errors="surrogateescape")
+    temporary.replace(path)
+
+
+def _vault_path(loaded: Loaded) -> Path:
+    return loaded.paths.directory / "graph.vault"
 
 
 def port_of(loaded: Loaded) -> int:
@@ -109,6 +136,8 @@ def start(
     Raises: BackgroundError if it ends instead; OSError.
     """
     make_private_directory(loaded.paths.directory)
+    if vault is not None:
+        _remember(loaded, vault)
     log = log_path(loaded)
     if log.exists() and log.stat().st_size > _LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
@@ -133,7 +162,8 @@ def start(
         if server is not None and server.url:
             return server
         if ended:
-            raise BackgroundError(f"the graph did not start: {_last_line(log, begin)}")
+            said = _last_line(log, begin) or "it says nothing"
+            raise BackgroundError(f"the graph did not start: {said}")
         if progress is not None:
             progress(_last_line(log, begin))
         time.sleep(0.05)
@@ -205,4 +235,4 @@ def _last_line(log: Path, begin: int) -> str:
         file.seek(begin)
         lines = file.read().decode("utf-8", "replace").split("\n")
     written = [line for line in lines if line.strip()]
-    return one_line(written[-1].removeprefix("error: "), 300) if written else "it says nothing"
+    return one_line(written[-1].removeprefix("error: "), 300) if written else ""

@@ -42,7 +42,7 @@ def test_it_starts_answers_and_stops(notes: Home, port: int) -> None:
 
     started = notes.run("graph", "start", "--vault", str(vault))
     assert started.status == 0, started.err
-    assert f"http://127.0.0.1:{port} (8 notes)" in started.out
+    assert f"http://127.0.0.1:{port} (8 notes in {vault.resolve()} at its start)" in started.out
     assert "bdh-bridge graph boot" in started.out
     status = notes.run("graph", "status", "--json").json
     assert (status["running"], status["notes"]) == (True, 8)
@@ -62,6 +62,33 @@ def test_it_starts_answers_and_stops(notes: Home, port: int) -> None:
         httpx.get(f"{status['url']}/health")
     assert notes.run("graph", "status").status == 1
     assert not background.ready_path(notes.loaded()).exists()
+
+
+def test_the_notes_of_the_last_start_are_served_again(notes: Home, port: int) -> None:
+    vault = sample_vault(notes.path / "my notes")
+    assert notes.run("graph", "start", "--vault", str(vault)).status == 0
+    ready = background.ready_path(notes.loaded())
+    assert stat.S_IMODE(ready.stat().st_mode) == 0o600
+    other = notes.path / "other notes"
+    other.mkdir()
+    refused = notes.run("graph", "start", "--vault", str(other))
+    assert (refused.status, "bdh-bridge graph stop" in refused.err) == (2, True), refused.err
+    notes.run("graph", "stop")
+
+    assert notes.run("graph", "start").status == 0
+    notes.run("install")
+    assert "bdh-bridge graph stop" in notes.run("uninstall").out
+    status = notes.run("graph", "status", "--json").json
+    assert (status["vault"], status["notes"]) == (str(vault.resolve()), 8)
+    assert str(vault) in notes.run("graph", "boot").out
+    notes.run("graph", "stop")
+
+    assert notes.run("graph", "start", "--vault", str(other)).status == 0
+    assert notes.run("graph", "status", "--json").json["notes"] == 0
+    notes.run("graph", "stop")
+    other.rmdir()
+    gone = notes.run("graph", "start")
+    assert (gone.status, f"{other} is not a folder" in gone.err) == (2, True), gone.err
 
 
 def test_a_killed_server_is_known_to_be_gone(notes: Home, port: int) -> None:

@@ -69,7 +69,7 @@ def serve(options: ServeOptions, progress: Progress) -> None:
         engine = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="graph"))
         stack.enter_context(_watching(service, engine, options.scan_interval))
         url = _url(options.host, listener)
-        stack.enter_context(_ready_file(options.ready_file, url, len(service.index)))
+        stack.enter_context(_ready_file(options.ready_file, url, root, len(service.index)))
         app = create_app(
             service, engine, token=options.token, loopback_only=is_loopback(options.host)
         )
@@ -212,14 +212,16 @@ def _watching(service: GraphService, engine: Executor, interval: float) -> Itera
 
 
 @contextlib.contextmanager
-def _ready_file(path: Path | None, url: str, notes: int) -> Iterator[None]:
+def _ready_file(path: Path | None, url: str, vault: Path, notes: int) -> Iterator[None]:
     """Tell whoever waits where the server is; the file goes away with the server."""
     if path is None:
         yield
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(json.dumps({"url": url, "pid": os.getpid(), "notes": notes}))
+        temporary.touch(mode=0o600)
+        values = {"url": url, "pid": os.getpid(), "vault": str(vault), "notes": notes}
+        temporary.write_text(json.dumps(values), encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         raise ServeError(f"{path} can't be written: {error.strerror}") from error
