@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from bdh_bridge.gates.blacklist import Blacklist, resolve_blacklist
+from bdh_bridge.gates.cron import is_cron, own_prompt
 from bdh_bridge.gates.view import AnswerView, TurnView
 from bdh_bridge.graph.client import GraphClient
 from bdh_bridge.graph.excerpts import ExcerptCache
@@ -68,6 +69,7 @@ class Bridge:
         shut_to_others(paths.directory)
         self.loaded = loaded
         self.settings = settings
+        self._job_prompt = job_prompt
         self.tracer = Tracer(
             paths.spans,
             {**describe_process(loaded, "agent"), **(resource or {})},
@@ -145,6 +147,9 @@ class Bridge:
         """
         session_id = view.session_id
         turn_id = view.turn_id or f"{session_id}:{os.urandom(4).hex()}"
+        if is_cron(view.platform, session_id):
+            prompt = own_prompt(view.text, session_id, self._job_prompt)
+            view = dataclasses.replace(view, job_prompt=prompt)
         span = self.tracer.start_span(names.TURN)
         span.set_attributes(
             {
@@ -154,7 +159,7 @@ class Bridge:
                 attr.REQUEST_MODEL: model,
                 attr.TURN_FIRST: is_first,
                 attr.TURN_MESSAGE_CHARACTERS: len(view.text) if characters is None else characters,
-                attr.TURN_MESSAGE: view.text,
+                attr.TURN_MESSAGE: view.subject,
             }
         )
         if sender_id:

@@ -151,7 +151,7 @@ class DryRun:
                 (str(s.attributes[attr.ROUTE_ROUTER]) for s in spans if s.name == names.ROUTE), ""
             ),
             queries=tuple(queries),
-            write_query=(turn.write_query or turn.view.text) if store else "",
+            write_query=(turn.write_query or turn.view.subject) if store else "",
             read_outcome=turn.read_outcome if asked else "",
             context=context or "",
             spans=tuple(spans),

@@ -119,7 +119,7 @@ class ReadPath:
     ) -> list[str]:
         """Let the router decide; where it can't, the mechanical decision ``last`` stands."""
         readable = last.gate == eligibility_gate.NAME
-        route = router.route(view.text, history, view.platform, turn.span)
+        route = router.route(view.subject, history, view.platform, turn.span)
         if route is None:
             if readable:
                 record_decision(self._tracer, turn.span, last)
@@ -145,7 +145,7 @@ class ReadPath:
 
     def _own_words(self, turn: Turn, view: TurnView) -> list[str]:
         """The message as the query; nothing, if it is but a quoted context block."""
-        query = bounded(without_context_blocks(view.text), MAX_QUERY_BYTES).strip()
+        query = bounded(without_context_blocks(view.subject), MAX_QUERY_BYTES).strip()
         if query:
             return [query]
         decision = skip(injectable_gate.NAME, GatePath.READ, Reason.EMPTY_MESSAGE)

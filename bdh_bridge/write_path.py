@@ -186,4 +186,6 @@ class WritePath:
 
 
 def _query(turn: Turn, view: TurnView) -> str:
-    return bounded(without_context_blocks(turn.write_query or view.text), MAX_QUERY_BYTES).strip()
+    return bounded(
+        without_context_blocks(turn.write_query or view.subject), MAX_QUERY_BYTES
+    ).strip()

@@ -33,6 +33,18 @@ def job_id_of(session_id: str) -> str | None:
     return matched[1] if matched else None
 
 
+def own_prompt(text: str, session_id: str, job_prompt: JobPrompt) -> str:
+    """The job's prompt without the marker, if ``text`` is the message that was made of it."""
+    job_id = job_id_of(session_id)
+    try:
+        prompt = job_prompt(job_id) if job_id else None
+    except Exception:  # the message as it came has to do
+        prompt = None
+    if not isinstance(prompt, str) or prompt not in text:
+        return ""
+    return prompt.replace(MARKER, "").strip()
+
+
 def cron(path: GatePath, platform: str, session_id: str, job_prompt: JobPrompt) -> Decision:
     if not is_cron(platform, session_id):
         return allow(NAME, path, Reason.NOT_CRON)

@@ -12,7 +12,8 @@ class TurnView:
     ``message`` is None when the host's message is no plain string (images, blocks): such a turn
     can't carry injected context. ``flattened`` then holds the text of its blocks, which may
     still be written. ``is_background_review`` is what the host itself says; the message's
-    wording is looked at as well.
+    wording is looked at as well. ``job_prompt`` is what a scheduled job's own record asks: the
+    host wraps it in instructions that are the same for all jobs.
     """
 
     session_id: str
@@ -22,11 +23,17 @@ class TurnView:
     message: str | None = None
     flattened: str = ""
     is_background_review: bool = False
+    job_prompt: str = ""
 
     @property
     def text(self) -> str:
         """The words of the message, whatever form it had."""
         return self.flattened if self.message is None else self.message
+
+    @property
+    def subject(self) -> str:
+        """What the turn is about: what is looked for, and what is learned is filed under."""
+        return self.job_prompt or self.text
 
 
 @dataclass(frozen=True, slots=True)

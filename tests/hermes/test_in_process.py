@@ -167,6 +167,24 @@ def test_a_cron_turn_needs_its_own_jobs_opt_in(
     assert bool(attributes(host.spans(), "bdh.write")) is opted_in
 
 
+def test_a_cron_turn_is_about_what_its_job_asks(hermes: InProcess, host: Host) -> None:
+    from cron.jobs import create_job
+    from cron.scheduler import _build_job_prompt
+
+    job = create_job(prompt=f"{QUESTION}\n[BDH:ALLOW-CRON]", schedule="every 1h")
+    message = _build_job_prompt(job)
+    assert message != job["prompt"]  # Hermes wraps it in the same instructions for every job
+    hermes.say(hermes.agent(f"cron_{job['id']}_20260101_030000", platform="cron"), message)
+
+    (root,) = attributes(host.spans(), "bdh.turn")
+    assert root[attr.TURN_MESSAGE] == QUESTION
+    assert root[attr.TURN_MESSAGE_CHARACTERS] == len(message)
+    (retrieval,) = attributes(host.spans(), "retrieval")
+    assert retrieval[attr.RETRIEVAL_QUERY] == QUESTION
+    (write,) = attributes(host.spans(), "bdh.write")
+    assert write[attr.WRITE_QUERY] == QUESTION
+
+
 def test_a_cron_session_without_a_record_is_denied(hermes: InProcess, host: Host) -> None:
     hermes.say(hermes.agent("cron_nosuchjob_20260101_030000", platform="cron"), QUESTION)
     assert decisions(host)["cron"] == "cron_record_unavailable"
