@@ -119,7 +119,7 @@ make_environment() {
         # Anew: there is none, its Python is gone, or another Python is asked for.
         python=$(require_python) || exit
         rm -rf "$directory"
-        say "making ${directory#"$ROOT"/} with $python (the first time this downloads packages)"
+        say "making ${directory#"$ROOT"/} with $python (downloads and compiles packages: a minute or so)"
     fi
     rm -f "$stamp"
     log=$(mktemp) || exit
