@@ -57,12 +57,16 @@ NOTES = Path(__file__).with_name("query_rewrite_notes.json")
 #: Provider of the chain by backend; None: no model is asked, empty: the chain of the home.
 BACKENDS: dict[str, str | None] = {
     "baseline": None,
+    "local-router": None,
     "cloud": "ollama",
     "omlx": "local",
     "nous": "nous",
     "openrouter": "openrouter",
     "chain": "",
+    "cascade": "",
 }
+#: Who routes, where that is no language model alone.
+_ROUTERS = {"local-router": "local", "cascade": "cascade"}
 _MODEL_OF = {
     "ollama": "rewrite_model",
     "local": "rewrite_local_model",
@@ -150,7 +154,10 @@ def _settings(args: argparse.Namespace, home: Path) -> Loaded:
     """The home's settings with the backend's chain, and with files of its own."""
     loaded = load(args.home)
     provider = BACKENDS[args.backend]
-    changes: dict[str, Any] = {"rewrite_enabled": provider is not None}
+    changes: dict[str, Any] = {
+        "rewrite_enabled": provider is not None,
+        "router": _ROUTERS.get(args.backend),
+    }
     if provider:
         changes["rewrite_chain"] = provider
     if args.rewrite_timeout is not None:

@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "otel"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT), str(ROOT / "otel")]
 
 from bdh_bridge.graph.embedded.threads import use_one_thread
 
 use_one_thread()
 
 import numpy as np
-from machine import machine_state
 from numpy.typing import NDArray
 
 from bdh_bridge.routing.local.decide import LocalRouter
@@ -37,6 +36,7 @@ from bdh_bridge.routing.local.fit import Matrix
 from bdh_bridge.routing.local.head import FLAGS, Head, load
 from bdh_bridge.routing.local.scores import by_group, calibration, calibration_error, scores
 from bdh_bridge.routing.local.train import PENALTY, SCALES, Samples, out_of_fold, train
+from benchmarks.machine import machine_state
 from benchmarks.routing.corpus import HERE, Message, agreement, digest, read_corpus
 from benchmarks.routing.drawing import draw
 from scripts.train_router import held_out_decisions, prepare
@@ -235,7 +235,7 @@ def goldenset(encoder: Encoder) -> dict[str, Any]:
     wanted = np.array([[case.read, case.store] for case in cases])
     got = local_decisions(router, cases)
     mechanical = mechanical_decisions([case.given for case in cases])
-    found = {
+    found: dict[str, Any] = {
         "head": router.head.version,
         "mechanical": scores(mechanical, wanted),
         "local": scores(got, wanted),

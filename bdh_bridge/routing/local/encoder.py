@@ -104,6 +104,11 @@ class Encoder:
                 self._known.popitem(last=False)
         return np.stack([found[text] for text in texts])
 
+    def forget(self) -> None:
+        """Drop what is remembered: for measurements."""
+        with self._lock:
+            self._known.clear()
+
 
 @contextmanager
 def _one_thread() -> Iterator[None]:

@@ -30,7 +30,7 @@ SCALES: Mapping[str, float] = {
     "cosines": 0.3,
     "shape": 0.5,
 }
-PENALTY = 3e-4
+PENALTY = 2e-4
 #: What holds a personal head to the shipped one, against the summed loss of the corrections: one
 #: of them moves the logit of a message just like it by two at most.
 PERSONAL_PENALTY = 2.0
