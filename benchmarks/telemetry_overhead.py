@@ -22,12 +22,13 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from hook_overhead import make_hooks
-from hook_overhead import one_turn as hooks_of_one_turn
+from hook_overhead import MESSAGE, make_hooks
 from machine import machine_state
 
+from bdh_bridge.hooks import Hooks
 from bdh_bridge.worker.lock import is_held, read_holder
 from bdh_otel import attributes as attr
 from bdh_otel import names
@@ -37,6 +38,8 @@ from bdh_otel.store import SpanStore
 from bdh_otel.tracer import LocalSpan, Tracer
 
 SPANS_A_TURN = 12
+#: How many conversations wait for a model at the same time, and for how long.
+TALKING, MODEL_SECONDS = 20, 0.4
 _DECISION = {
     attr.GATE_NAME: "relevance",
     attr.GATE_PATH: "read",
@@ -93,7 +96,11 @@ def measure(folder: Path, turns: int, rows: int) -> dict[str, float]:
 
 def whole_turns(folder: Path, turns: int) -> dict[str, float]:
     """The three hooks of a turn together, in one process, one turn of each kind after the other:
-    without spans, with them, and with them while a worker fails to send them to a dead backend."""
+    without spans, with them, and with them while a worker fails to send them to a dead backend.
+
+    Between the first hook and the others a model thinks, while the bridge's thread stores what
+    the first one recorded; once more without that pause, which no host can do.
+    """
     kinds = {
         "without spans": make_hooks(folder / "off", spans=False),
         "with spans": make_hooks(folder / "on", spans=True),
@@ -105,23 +112,61 @@ def whole_turns(folder: Path, turns: int) -> dict[str, float]:
         ),
     }
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    at_once: dict[str, list[float]] = {kind: [] for kind in kinds}
     try:
-        for number in range(turns + 50):
+        for start in range(0, turns + TALKING, TALKING):
+            numbers = range(start, start + TALKING)
+            began = {
+                (kind, number): begin_turn(hooks, number)
+                for number in numbers
+                for kind, (_, hooks) in kinds.items()
+            }
+            time.sleep(MODEL_SECONDS)
+            for number in numbers:
+                for kind, (_, hooks) in kinds.items():
+                    taken = began[kind, number] + end_turn(hooks, number)
+                    if start:  # warmed up
+                        seconds[kind].append(taken)
+        for number in range(turns):
             for kind, (_, hooks) in kinds.items():
-                taken = sum(hooks_of_one_turn(hooks, number))
-                if number >= 50:  # warmed up
-                    seconds[kind].append(taken)
+                at_once[kind].append(begin_turn(hooks, number) + end_turn(hooks, number))
     finally:
         for bridge, _ in kinds.values():
             bridge.close()
         end_worker(kinds["with spans, backend dead"][0].loaded.paths.worker_lock)
     figures: dict[str, float] = {}
-    for kind, values in seconds.items():
-        _add(figures, f"hooks of a turn {kind}, µs", values, 1e6)
-    off, on, dead = (figures[f"hooks of a turn {kind}, µs, p50"] for kind in kinds)
-    figures["spans add to a turn, µs, p50"] = on - off
-    figures["a dead backend adds to that, µs, p50"] = dead - on
+    for what, taken_of in (("hooks of a turn", seconds), ("hooks, no model between", at_once)):
+        for kind, values in taken_of.items():
+            _add(figures, f"{what}, {kind}, µs", values, 1e6)
+        off, on, dead = (figures[f"{what}, {kind}, µs, p50"] for kind in kinds)
+        figures[f"{what}: spans add, µs, p50"] = on - off
+        figures[f"{what}: a dead backend adds to that, µs, p50"] = dead - on
     return figures
+
+
+def begin_turn(hooks: Hooks, number: int) -> float:
+    """Seconds of ``pre_llm_call``."""
+    start = time.perf_counter()
+    hooks.pre_llm_call(
+        user_message=MESSAGE,
+        conversation_history=[{"role": "user", "content": MESSAGE}],
+        **_ids(number),
+    )
+    return time.perf_counter() - start
+
+
+def end_turn(hooks: Hooks, number: int) -> float:
+    """Seconds of ``post_api_request``, whose answer is too short to be stored, and of
+    ``on_session_end``."""
+    message = SimpleNamespace(content="Short answer.", tool_calls=None)
+    start = time.perf_counter()
+    hooks.post_api_request(finish_reason="stop", assistant_message=message, **_ids(number))
+    hooks.on_session_end(completed=True, interrupted=False, **_ids(number))
+    return time.perf_counter() - start
+
+
+def _ids(number: int) -> dict[str, str]:
+    return {"session_id": f"s{number % 50}", "turn_id": f"t{number}", "platform": "cli"}
 
 
 def end_worker(lock: Path) -> None:
