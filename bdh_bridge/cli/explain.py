@@ -220,6 +220,7 @@ def _print(found: Explanation) -> None:
     from bdh_bridge.gates.answer import MINIMUM_CHARACTERS
     from bdh_otel.escape import escape, escape_lines
     from bdh_otel.tree import colours_wanted, render
+    from bdh_otel.wrap import width_of
 
     print(f"read   {_verdict(found.should_retrieve, found.read_reason)}")
     for query in found.queries:
@@ -234,7 +235,9 @@ def _print(found: Explanation) -> None:
         print(f"       if the answer is final and has {MINIMUM_CHARACTERS} characters or more")
     print(f"route  {found.router or 'none: a gate came first'}")
     print()
-    print(render(found.spans, colour=colours_wanted(sys.stdout)), end="")
+    print(
+        render(found.spans, colour=colours_wanted(sys.stdout), width=width_of(sys.stdout)), end=""
+    )
     if found.context:
         print(f"\nContext for the model ({len(found.context):,} characters):\n")
         print(escape_lines(found.context))

@@ -136,12 +136,21 @@ class _Printer:
 
     def _write(self, spans: Iterable[StoredSpan], *, late: bool = False) -> None:
         from bdh_otel.tree import render
+        from bdh_otel.wrap import width_of
 
         if self._json:
             for span in spans:
                 print(json.dumps(span.as_json()))
         else:
-            print(render(spans, colour=self._colour, late=late, fold=self._fold))
+            print(
+                render(
+                    spans,
+                    colour=self._colour,
+                    late=late,
+                    fold=self._fold,
+                    width=width_of(sys.stdout),
+                )
+            )
         sys.stdout.flush()
 
 

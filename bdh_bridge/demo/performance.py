@@ -60,7 +60,12 @@ def play_steps(
         step.elapsed = time.monotonic() - began
         tree = ""
         if step.trace_id:
-            tree = render(reader.trace(step.trace_id), colour=display.colour, fold=True)
+            tree = render(
+                reader.trace(step.trace_id),
+                colour=display.colour,
+                fold=True,
+                width=display.width - 2,
+            )
         display.step_ends(step, tree)
     reader.close()
 

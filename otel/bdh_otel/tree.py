@@ -17,6 +17,7 @@ from bdh_otel import names
 from bdh_otel.describe import describe, label
 from bdh_otel.escape import escape, one_line
 from bdh_otel.reader import StoredSpan
+from bdh_otel.wrap import wrapped
 
 _COLOURS = {
     "good": "\x1b[32m",
@@ -30,6 +31,8 @@ _RESET = "\x1b[0m"
 _WORTH_TELLING = 100_000
 #: Nanoseconds from which a gate that passed isn't folded.
 _WORTH_A_LINE = 5_000_000
+#: Where a line of folded gates goes on: below the first gate's name.
+_HANGING = " " * 8
 
 
 def colours_wanted(stream: TextIO = sys.stdout, environ: Mapping[str, str] | None = None) -> bool:
@@ -41,15 +44,21 @@ def colours_wanted(stream: TextIO = sys.stdout, environ: Mapping[str, str] | Non
 
 
 def render(
-    spans: Iterable[StoredSpan], *, colour: bool = False, late: bool = False, fold: bool = False
+    spans: Iterable[StoredSpan],
+    *,
+    colour: bool = False,
+    late: bool = False,
+    fold: bool = False,
+    width: int = 0,
 ) -> str:
     """The tree of one trace, or of several, one after the other; ends with a line break.
 
     A span whose parent isn't among ``spans`` is shown as a root, never left out. ``late``: the
     spans are an addition to a trace that was shown before. ``fold``: gates in a row that just
-    let the turn pass share a line, so that the others stand out.
+    let the turn pass share a line, so that the others stand out. ``width``: columns from which
+    a line goes on below, 0 for never.
     """
-    view = _View(Painter(colour), late, fold)
+    view = _View(Painter(colour), late, fold, width)
     return "".join(f"{line}\n" for line in _lines(list(spans), view))
 
 
@@ -68,6 +77,7 @@ class _View:
     paint: Painter
     late: bool
     fold: bool
+    width: int
 
 
 def _lines(spans: list[StoredSpan], view: _View) -> Iterator[str]:
@@ -109,16 +119,20 @@ def _tree(
         if passed > 1:
             folded, siblings[:passed] = siblings[:passed], []
             branch = "├─ " if siblings else "└─ "
-            yield paint("dim", indent + branch) + _folded_line(folded, paint)
+            first, rest = indent + branch, indent + ("│  " if siblings else "   ") + _HANGING
+            line = _folded_line(folded, paint)
+            yield from wrapped(paint("dim", first), paint("dim", rest), line, view.width)
             continue
         span = siblings.pop(0)
         last = not siblings
         below = _unshown(children.get(span.span_id, ()), shown)
         branch, rail = ("└─ ", "   ") if last else ("├─ ", "│  ")
         head, *more = _span_lines(span, paint, said)
-        yield paint("dim", indent + branch) + head
+        deeper = indent + rail + ("│  " if below else "   ")
+        first, rest = paint("dim", indent + branch), paint("dim", deeper)
+        yield from wrapped(first, rest, head, view.width)
         for line in more:
-            yield paint("dim", indent + rail + ("│  " if below else "   ")) + line
+            yield from wrapped(rest, rest, line, view.width)
         stack.append((indent + rail, below))
 
 
@@ -162,9 +176,10 @@ def _root_lines(span: StoredSpan, view: _View) -> Iterator[str]:
         origin.append(f"parent {span.parent_id} is not in this store")
     yield f"{paint('head', when)}  {paint('dim', ' · '.join(origin))}"
     head, *more = _span_lines(span, paint, ())
-    yield head
+    rail = f"{paint('dim', '│')}  "
+    yield from wrapped("", rail, head, view.width)
     for line in more:
-        yield f"{paint('dim', '│')}  {line}"
+        yield from wrapped(rail, rail, line, view.width)
 
 
 def _span_lines(span: StoredSpan, paint: Painter, said: Sequence[str]) -> list[str]:
