@@ -120,6 +120,9 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help(sys.stderr)
+        return 2
     return run(parser.parse_args(argv))
 
 

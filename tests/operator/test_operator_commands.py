@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from bdh_bridge.cli import GROUPS, add_commands
+from bdh_bridge.cli import GROUPS, add_commands, main
 from bdh_bridge.state import SharedState
 from bdh_otel import attributes as attr
 from bdh_otel import names
@@ -182,3 +182,10 @@ def test_every_command_has_help_and_the_operators_have_examples(home: Home) -> N
     add_commands(parser)
     help_text = parser.format_help()
     assert all(group in help_text for group in GROUPS)
+
+
+def test_without_a_command_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    said = capsys.readouterr().err
+    assert "bdh-bridge doctor" in said
+    assert "bdh-bridge install --graph embedded" in said
