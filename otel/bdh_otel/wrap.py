@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import TextIO
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_PIECE = re.compile(r"\x1b\[[0-9;]*m| +|[^ \x1b]+")
+#: A duration stays with its unit.
+_PIECE = re.compile(r"\x1b\[[0-9;]*m| +|[\d.]+ (?:ms|s|min)\b|[^ \x1b]+")
 _RESET = "\x1b[0m"
 
 

@@ -44,6 +44,10 @@ def test_a_colour_goes_on_but_spares_the_rail() -> None:
     assert lines == [f"├─ {RED}one{RESET}", f"│  {RED}two{RESET}", "│  three"]
 
 
+def test_a_duration_stays_with_its_unit() -> None:
+    assert list(wrapped("", "", "open 1.0 s", 8)) == ["open", "1.0 s"]
+
+
 def test_what_has_no_blank_or_no_room_is_left_whole() -> None:
     assert list(wrapped("", "", "unbreakable", 5)) == ["unbreakable"]
     assert list(wrapped("", " " * 30, "one two three four", 10)) == ["one two three four"]
