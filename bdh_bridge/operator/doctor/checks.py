@@ -74,6 +74,7 @@ def groups() -> list[Group]:
         ("settings", settings.settings),
         ("blacklist", settings.blacklist),
         ("graph", peers.graph),
+        ("local router", peers.local_router),
         ("providers", peers.providers),
         ("telemetry", peers.telemetry),
         ("stores", files.stores),

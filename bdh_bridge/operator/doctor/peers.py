@@ -118,12 +118,31 @@ def _circuit(loaded: Loaded) -> Iterator[Check]:
         yield warning("pause", f"{what} is paused{until}", "say /bdh resume in a chat")
 
 
+def local_router(subject: Subject) -> Iterator[Check]:
+    """Where ``BDH_ROUTER`` asks for it: can it be loaded?"""
+    if subject.loaded.settings.router_mode not in ("local", "cascade"):
+        return
+    from bdh_bridge.routing.local.loading import LocalRouterLoader
+
+    loader = LocalRouterLoader(subject.loaded.paths.personal_head)
+    loader.load()
+    router = loader.get()
+    if router is None:
+        yield failed(
+            "local router",
+            f"it can't be loaded ({loader.problem}); the mechanical gate decides",
+            "install the `local-router` extra where Hermes runs, or unset BDH_ROUTER",
+        )
+    else:
+        yield ok("local router", f"head {router.head.version}")
+
+
 def providers(subject: Subject) -> Iterator[Check]:
     from bdh_bridge.host import nous_credentials_of
     from bdh_bridge.routing.providers import build_chain
 
     settings = subject.loaded.settings
-    if not settings.rewrite_enabled and not settings.session_synth_enabled:
+    if not settings.asks_model and not settings.session_synth_enabled:
         yield ok("providers", "not used (BDH_QUERY_REWRITE_ENABLED is off)")
         return
     # The host's own model can be asked within Hermes only.

@@ -90,7 +90,7 @@ class ProvidersPane(Pane):
         asked = sum(provider.asked for provider in self._providers)
         line.add(f"   {number(asked)}", HEAD).add(" requests", MUTED)
         settings = self.bridge.loaded.settings
-        if not self.bridge.source.read_only and not settings.rewrite_enabled:
+        if not self.bridge.source.read_only and not settings.asks_model:
             line.add("\n Rewrite is off (BDH_QUERY_REWRITE_ENABLED): no turn asks them now.", SKIP)
         self.query_one("#providers-head", Static).update(line.content())
 
