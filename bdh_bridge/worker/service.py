@@ -30,6 +30,7 @@ from bdh_bridge.worker.owner import owner_lives, owner_name
 from bdh_bridge.worker.sessions import sessions_wait, synthesis_duties
 from bdh_bridge.worker.trace import DeliveryTrace
 from bdh_otel.database import CorruptFile, StoreError, StoreUnavailable
+from bdh_otel.logs import IdFormatter, carry_ids
 from bdh_otel.tracer import Tracer
 
 log = logging.getLogger(__name__)
@@ -307,7 +308,8 @@ def _log_to_file(path: Path) -> None:
     handler = logging.handlers.RotatingFileHandler(
         path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True
     )
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    carry_ids("bdh_bridge", "bdh_otel")
+    handler.setFormatter(IdFormatter("%(asctime)s %(levelname)s %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
