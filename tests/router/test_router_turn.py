@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -231,6 +232,8 @@ def python(home: Path, code: str) -> dict[str, Any]:
         text=True,
         timeout=100,
         check=False,
+        # Training scripts set threads for their own process, and may have run in this one.
+        env={k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")},
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
