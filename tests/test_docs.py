@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -70,3 +71,9 @@ def test_documents_name_only_commands_that_exist() -> None:
             below = tree[(first,)].commands
             if below and second:
                 assert second in below, f"{document.name} names bdh-bridge {first} {second}"
+
+
+def test_the_embedded_extra_is_the_same_in_code_and_package() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extra = pyproject["project"]["optional-dependencies"]["embedded"]
+    assert tuple(extra) == bdh_bridge.EMBEDDED_REQUIREMENTS

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bdh_bridge import install_command
+from bdh_bridge import embedded_command
 from bdh_bridge.cli import CommandError, Commands, settings_of
 from bdh_bridge.cli.graph_background import add_actions
 
@@ -91,7 +91,7 @@ def _serve(args: argparse.Namespace) -> int:
 
         from bdh_bridge.graph.embedded.process import ServeError, ServeOptions, serve
     except ImportError as error:
-        command = install_command(sys.executable, "'bdh-hermes-bridge[embedded]'")
+        command = embedded_command(sys.executable)
         raise CommandError(f"the embedded graph needs {error.name}: {command}") from error
     options = ServeOptions(
         vault=vault,

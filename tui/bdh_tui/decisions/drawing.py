@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from bdh_bridge.operator.wording import short
 from bdh_tui.charts import bar, columns, spark
 from bdh_tui.decisions.figures import Figures, Histogram, ReasonCount, Step
 from bdh_tui.text import GOOD, HEAD, MUTED, SKIP, Line, clock, number, plain
 from bdh_tui.window import WINDOWS, Window
-from bdh_tui.wording import short
 
 
 def head(figures: Figures | None, window: Window, width: int) -> Content:

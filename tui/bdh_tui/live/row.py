@@ -7,10 +7,10 @@ from itertools import groupby
 
 from textual.content import Content
 
+from bdh_bridge.operator.wording import short
 from bdh_otel.tree import duration
 from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Align, Line, clock, plain
 from bdh_tui.turns import TROUBLE, WAITING, GateMark, TurnSummary
-from bdh_tui.wording import short
 
 MARKS = {"allow": ("✓", GOOD), "skip": ("✗", SKIP), "failed": ("!", BAD), "open": ("…", SKIP)}
 

@@ -12,13 +12,13 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from bdh_bridge.operator.wording import hop
 from bdh_tui.charts import beside, chart, spark
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
 from bdh_tui.providers.figures import NOT_ASKED, Provider, providers
 from bdh_tui.text import BAD, GOOD, HEAD, MUTED, SKIP, Line, age, clock, number, plain
 from bdh_tui.window import STEPS, WINDOWS
-from bdh_tui.wording import hop
 
 EVERY = 3.0
 

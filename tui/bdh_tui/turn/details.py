@@ -7,11 +7,11 @@ from typing import Any
 
 from textual.content import Content
 
+from bdh_bridge.operator.explain import why
 from bdh_otel import attributes as attr
 from bdh_otel.escape import escape
 from bdh_otel.reader import StoredSpan
 from bdh_otel.tree import duration
-from bdh_tui.explain import why
 from bdh_tui.text import BAD, HEAD, MUTED, SKIP, Line, lines, plain
 from bdh_tui.turn.waterfall import mark_of
 

@@ -17,11 +17,11 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from bdh_bridge.operator.explain import explain
 from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.reader import StoredSpan
 from bdh_otel.tree import duration
-from bdh_tui.explain import explain
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
 from bdh_tui.tail import News

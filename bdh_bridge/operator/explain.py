@@ -1,6 +1,7 @@
 """Why a turn went as it did, in plain sentences.
 
-Each sentence has a style of :mod:`bdh_tui.plain`; what comes from people or peers is escaped.
+Each sentence has a style of :mod:`bdh_bridge.operator.plain`; what comes from people or peers is
+escaped.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bdh_bridge.operator import wording
+from bdh_bridge.operator.plain import BAD, GOOD, MUTED, SKIP, age, count, plain
 from bdh_otel import attributes as attr
 from bdh_otel import names
 from bdh_otel.reader import StoredSpan
-from bdh_tui import wording
-from bdh_tui.plain import BAD, GOOD, MUTED, SKIP, age, count, plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bdh_tui.plain import plain
+from bdh_bridge.operator.plain import plain
 
 #: How a path of the turn ended, in two or three words.
 SHORT = {
