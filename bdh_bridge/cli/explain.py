@@ -160,6 +160,23 @@ def as_json(found: Explanation) -> dict[str, Any]:
             for span in found.spans
             if span.gate
         ],
+        "route": next(
+            (
+                _fields(
+                    span,
+                    reason=attr.ROUTE_REASON,
+                    read_probability=attr.ROUTE_RETRIEVE_PROBABILITY,
+                    read_threshold=attr.ROUTE_RETRIEVE_THRESHOLD,
+                    store_probability=attr.ROUTE_STORE_PROBABILITY,
+                    store_threshold=attr.ROUTE_STORE_THRESHOLD,
+                    grey_zone=attr.ROUTE_GREY_ZONE,
+                    features=attr.ROUTE_FEATURES,
+                )
+                for span in found.spans
+                if span.name == names.ROUTE
+            ),
+            None,
+        ),
         "rewrite": next(
             (
                 _fields(
@@ -227,7 +244,7 @@ def _print(found: Explanation) -> None:
         print(f"       asks the graph: {escape(query)}")
     if found.read_outcome:
         print(f"       came of it: {found.read_outcome}")
-    routed = not found.store_candidate or found.router == "rewrite"
+    routed = not found.store_candidate or found.router in ("rewrite", "local")
     why = found.write_reason if routed else "every gate allows it"
     print(f"store  {_verdict(found.store_candidate, why)}")
     if found.store_candidate:

@@ -114,7 +114,7 @@ def _route(of: _Facts) -> Description:
             versus("store", attr.ROUTE_STORE_PROBABILITY, attr.ROUTE_STORE_THRESHOLD),
             of.flag(attr.ROUTE_GREY_ZONE, "grey zone"),
         ],
-        [],
+        [of.quote(attr.ROUTE_FEATURES, "moved most by ", limit=400)],
     )
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bdh_bridge.routing.local import head as heads
 from bdh_bridge.routing.local.decide import LocalRouter
 from bdh_bridge.routing.local.encoder import Encoder
 from bdh_bridge.routing.local.evaluate import local_decisions, read_labelled
+from bdh_bridge.routing.local.features import Embed, Vector
 from bdh_bridge.routing.local.scores import scores
 from benchmarks.routing import corpus
 from scripts import train_router
@@ -27,6 +29,19 @@ GOLDENSET = ROOT / "benchmarks" / "query_rewrite_goldenset.json"
 @pytest.fixture(scope="module")
 def messages() -> list[corpus.Message]:
     return corpus.read_corpus()
+
+
+@pytest.fixture(scope="module")
+def embed(encoder: Encoder) -> Embed:
+    """Encodes every text once: several tests look at the same messages."""
+    known: dict[str, Any] = {}
+
+    def remembered(texts: Sequence[str]) -> Vector:
+        missing = [text for text in texts if text not in known]
+        known.update(zip(missing, encoder.encode(missing), strict=True))
+        return np.stack([known[text] for text in texts])
+
+    return remembered
 
 
 def test_the_corpus_keeps_its_rules(messages: list[corpus.Message]) -> None:
@@ -73,13 +88,13 @@ def test_the_head_is_small_and_tells_of_itself() -> None:
 
 
 def test_the_shipped_head_was_made_from_this_data_by_this_script(
-    messages: list[corpus.Message], encoder: Encoder
+    messages: list[corpus.Message], embed: Embed
 ) -> None:
     """The whole takes minutes: a slice is trained again, and the head is asked about it."""
     card = heads.load().card
     assert card["data"]["sha256"] == corpus.digest(messages), "run scripts/train_router.py"
     assert card["fit"] == train_router.fit_settings()
-    again = train_router.slice_scores(messages, encoder.encode, heads.load())
+    again = train_router.slice_scores(messages, embed, heads.load())
     assert again["messages"] == card["slice"]["messages"] > 150
     for which in ("held_out", "shipped"):
         for name, value in card["slice"][which].items():
@@ -87,7 +102,7 @@ def test_the_shipped_head_was_made_from_this_data_by_this_script(
 
 
 def test_a_head_of_other_data_would_be_found_out(
-    messages: list[corpus.Message], encoder: Encoder
+    messages: list[corpus.Message], embed: Embed
 ) -> None:
     card = heads.load().card
     made = heads.load()
@@ -96,7 +111,7 @@ def test_a_head_of_other_data_would_be_found_out(
         for name, part in made.flags.items()
     }
     other = heads.Head("x", turned, made.means, made.scales)
-    found = train_router.shipped_scores(train_router.slice_of(messages), encoder.encode, other)
+    found = train_router.shipped_scores(train_router.slice_of(messages), embed, other)
     assert abs(found["joint"] - card["slice"]["shipped"]["joint"]) > 0.1
 
 
