@@ -28,7 +28,7 @@ SCALES: Mapping[str, float] = {
     "topic": 0.5,
     "topic_answer": 0.5,
     "cosines": 0.3,
-    "shape": 0.5,
+    "shape": 1.0,
 }
 PENALTY = 2e-4
 #: What holds a personal head to the shipped one, against the summed loss of the corrections: one
