@@ -9,7 +9,7 @@ import pytest
 
 from bdh_bridge.text import CONTEXT_OPENING
 from bdh_otel import attributes as attr
-from tests.support.hermes import Host, InProcess, attributes
+from tests.support.hermes import Host, InProcess, attributes, in_process
 
 pytestmark = pytest.mark.hermes
 
@@ -254,3 +254,16 @@ def test_a_dead_graph_costs_context_and_one_warning(
     assert reasons[:4] == ["circuit_closed"] * 3 + ["circuit_open"]
     outcomes = [root.attributes[attr.TURN_READ_OUTCOME] for root in roots(host)]
     assert outcomes[:4] == ["failed"] * 3 + ["circuit_open"]
+
+
+def test_an_answer_that_used_the_graph_on_purpose_is_marked_where_that_is_wanted(
+    host: Host,
+) -> None:
+    host.environ["BDH_ANSWER_MARKER"] = "true"
+    with in_process(host) as running:
+        used = running.say(running.agent("s-1"), "Ask the graph about tracing")
+        assert used["final_response"].startswith("[BDH] One conversation turn is one trace.")
+        plain = running.say(running.agent("s-2"), "grazie!")
+        assert plain["final_response"] == "Prego!"
+        (write,) = attributes(host.spans(), "bdh.write")
+        assert write[attr.WRITE_QUERY] == "Ask the graph about tracing"
