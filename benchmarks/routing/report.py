@@ -5,7 +5,8 @@
 Every figure but the last is of messages whose writer the fit did not see; calibration and
 thresholds are the other writers' too. *Sealed* are the writers whose number is a multiple of
 four: but for the weight of the shape, no choice of features, scales or penalty was made by looking
-at them, and their figures are of a head made without them. ``mechanical`` is what happens without a router.
+at them, and their figures are of a head made without them. ``mechanical`` is what happens
+without a router.
 """
 # ruff: noqa: E402 (the number of threads has to be set before NumPy is imported)
 
