@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bdh_bridge import install_command
+from bdh_bridge import embedded_command
 from tests.support.embedded_graph import EmbeddedGraph, embedded_graph
 
 ONLY_GRAPH = "import sys, bdh_bridge.cli as c; c.GROUPS = ('graph',); sys.exit(c.main())"
@@ -148,7 +148,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     code = code.replace("bdh_bridge.cli as c", "import bdh_bridge.cli as c", 1)
     result = run("--home", str(tmp_path), "graph", "serve", code=code)
     assert result.returncode == 2
-    assert install_command(sys.executable, "'bdh-hermes-bridge[embedded]'") in result.stderr
+    assert embedded_command(sys.executable) in result.stderr
     assert "Traceback" not in result.stderr
 
 

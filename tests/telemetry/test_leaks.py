@@ -223,7 +223,8 @@ def leave(tmp: Path, caplog: pytest.LogCaptureFixture, **variables: str) -> Outs
                 assert time.monotonic() < deadline
         with contextlib.closing(SpanReader(stage.loaded.paths.spans)) as reader:
             out.spans = reader.status().spans
-        assert len(http.spans) == len(grpc.spans) == out.spans
+        for receiver in (http, grpc):  # a batch that was cut short may come twice
+            assert len({span.span_id for span in receiver.spans}) == out.spans
         assert len(http.accepted_metrics) == len(grpc.accepted_metrics) >= 1
         out.wire = {
             "OTLP over HTTP": b"".join(http.raw),

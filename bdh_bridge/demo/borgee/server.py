@@ -8,6 +8,7 @@ behind it. It runs in a thread of its own; every method may be called from any t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import threading
@@ -115,7 +116,8 @@ class StandInServer:
 
         async def broadcast() -> None:
             for connection in list(self._open):
-                await connection.send(text)
+                with contextlib.suppress(ConnectionClosed):  # a plugin that has just died
+                    await connection.send(text)
 
         self._call(broadcast())
 
