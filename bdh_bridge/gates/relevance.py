@@ -7,12 +7,12 @@ the lexical signal that means something.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bdh_bridge.gates.decision import Decision, GatePath, allow, skip
 from bdh_bridge.gates.reasons import Reason
+from bdh_bridge.graph.models import number
 from bdh_otel import attributes as attr
 
 NAME = "relevance"
@@ -29,16 +29,16 @@ def relevance(routing: Mapping[str, Any] | None, notes: Iterable[Any]) -> Decisi
     ``{}`` when it had no evidence. ``notes`` are mappings or objects with ``score``. Numbers
     that are missing, not finite or no numbers count as 0.
     """
-    scores = [_number(_score_of(note)) for note in notes]
+    scores = [number(_score_of(note)) for note in notes]
     if routing is None:
         return _by_best_note(scores)
     if not routing:
         return skip(NAME, GatePath.READ, Reason.NO_EVIDENCE)
     if not scores:
         return skip(NAME, GatePath.READ, Reason.NO_NOTES)
-    hybrid = _number(routing.get("hybrid_top_score"))
-    terms = _number(routing.get("bm25_matched_term_count"))
-    vector = _number(routing.get("vector_top_score"))
+    hybrid = number(routing.get("hybrid_top_score"))
+    terms = number(routing.get("bm25_matched_term_count"))
+    vector = number(routing.get("vector_top_score"))
     if hybrid < MINIMUM_HYBRID:
         return skip(
             NAME, GatePath.READ, Reason.LOW_SCORE, **_measured(hybrid, MINIMUM_HYBRID, "hybrid")
@@ -73,9 +73,3 @@ def _measured(value: float, threshold: float, unit: str) -> dict[str, Any]:
 
 def _score_of(note: Any) -> Any:
     return note.get("score") if isinstance(note, Mapping) else getattr(note, "score", None)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0.0
-    return float(value) if math.isfinite(value) else 0.0
