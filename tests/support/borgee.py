@@ -189,6 +189,7 @@ class Gateway:
         self.environ = {
             **inherited,
             "BDH_OTEL_STRICT": "1",
+            "PYTHONFAULTHANDLER": "1",
             "HERMES_HOME": str(home),
             # Locks of other homes of this user are none of a test's business.
             "XDG_STATE_HOME": str(home / "state"),
@@ -228,6 +229,16 @@ class Gateway:
         files = [self.output, *sorted((self.home / "logs").glob("*.log"))]
         return "".join(f.read_text(errors="replace") for f in files if f.exists())
 
+    def stacks(self) -> str:
+        """What every thread of the gateway is doing. It ends the gateway."""
+        if self.process is None or self.process.poll() is not None:
+            return ""
+        before = self.output.stat().st_size
+        self.process.send_signal(signal.SIGABRT)  # PYTHONFAULTHANDLER writes all stacks
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+        return self.output.read_text(errors="replace")[before:]
+
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         """Read from the inbox beside the running gateway."""
         path = inbox_path(self.home)
@@ -256,7 +267,8 @@ class Gateway:
             if time.monotonic() > deadline:
                 receipts = [dict(r) for r in self.rows("SELECT * FROM receipts")]
                 raise AssertionError(
-                    f"not seen within {seconds} s; receipts {receipts}\n{self.log()[-4000:]}"
+                    f"not seen within {seconds} s; receipts {receipts}\n"
+                    f"{self.log()[-4000:]}\n{self.stacks()}"
                 )
             time.sleep(0.05)
         return found
