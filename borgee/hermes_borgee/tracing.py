@@ -20,6 +20,7 @@ from opentelemetry.trace import SpanKind, set_span_in_context
 
 from bdh_otel import attributes as attr
 from bdh_otel import names
+from bdh_otel.rules import AttributeMisuse
 from bdh_otel.tracer import LocalSpan, Tracer
 
 if TYPE_CHECKING:
@@ -29,6 +30,38 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLATFORM = "borgee"
+
+#: Outcomes that are failures: of the message, not of a moment in which the host can't take it.
+FAILURES = frozenset(
+    {
+        "failed",
+        "quarantined",
+        "undelivered",
+        "no_turn",
+        "handler_error",
+        "control_timeout",
+        "never_sent",
+        "refused",
+        "uncertain",
+    }
+)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    try:
+        yield
+    except AttributeMisuse:  # raised only where tests ask for it
+        raise
+    except Exception as error:
+        log.debug("[bdh-bridge] borgee: a span is lost (%s)", type(error).__name__)
+
+
+def _end(span: LocalSpan) -> None:
+    outcome = span.attributes.get(attr.BORGEE_OUTCOME)
+    if outcome in FAILURES:
+        span.fail(str(outcome))
+    span.end()
 
 
 class Tracing:
@@ -56,7 +89,7 @@ class Tracing:
         return span
 
     def received(self, span: LocalSpan, receipt: NewReceipt | None, outcome: str) -> None:
-        with contextlib.suppress(Exception):
+        with _quiet():
             span.set_attribute(attr.BORGEE_OUTCOME, outcome)
             if receipt is not None:
                 span.set_attributes(
@@ -66,11 +99,11 @@ class Tracing:
                         attr.BORGEE_CHANNEL: receipt.channel_id,
                     }
                 )
-            span.end()
+            _end(span)
 
     def claimed(self, receipt: Receipt) -> None:
         """The claim as a span of its own: how long the message waited for its turn."""
-        with contextlib.suppress(Exception):
+        with _quiet():
             span = self._tracer.start_span(
                 names.BORGEE_CLAIM, parent=self._tracer.remote_parent(receipt.traceparent)
             )
@@ -107,16 +140,16 @@ class Tracing:
             yield
         finally:
             otel_context.detach(token)
-            with contextlib.suppress(Exception):
-                span.set_attribute(attr.BORGEE_OUTCOME, dispatch.verdict or "unsettled")
-                span.end()
+            with _quiet():
+                span.set_attribute(attr.BORGEE_OUTCOME, dispatch.verdict or None)
+                _end(span)
                 self._tracer.flush()
 
     @contextlib.contextmanager
     def send(self, operation: str, channel_id: str) -> Iterator[LocalSpan]:
         """``borgee.send``: one reply, edit or deletion; a child of the turn that sends it."""
         span = self._tracer.start_span(names.BORGEE_SEND, kind=SpanKind.PRODUCER)
-        with contextlib.suppress(Exception):
+        with _quiet():
             span.set_attributes(
                 {
                     attr.PLATFORM: PLATFORM,
@@ -127,9 +160,9 @@ class Tracing:
         try:
             yield span
         finally:
-            with contextlib.suppress(Exception):
-                span.end()
+            with _quiet():
+                _end(span)
 
     def shutdown(self) -> None:
-        with contextlib.suppress(Exception):
+        with _quiet():
             self._tracer.shutdown()

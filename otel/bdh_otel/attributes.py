@@ -501,13 +501,55 @@ SYNTHESIS_TRIGGER = _declare(
 
 # Borgee
 BORGEE_KIND = _declare(
-    "bdh.borgee.kind", "string", "`message`, `mention`, `edited`, `deleted` or `reaction`"
+    "bdh.borgee.kind",
+    "string",
+    "What happened in Borgee",
+    codes=("message", "mention", "edited", "deleted", "reaction", "unknown"),
 )
-BORGEE_LANE = _declare("bdh.borgee.lane", "string", "`ordinary`, `control` or `urgent_stop`")
+BORGEE_LANE = _declare(
+    "bdh.borgee.lane",
+    "string",
+    "Lane that the receipt takes",
+    codes=("ordinary", "control", "urgent_stop"),
+)
+#: By the span that says it. ``deferred_…`` gives a receipt back to the inbox, to be claimed again.
+BORGEE_OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "borgee.receive": ("pending", "ignored", "quarantined", "echo", "duplicate", "failed"),
+        "borgee.dispatch": (
+            "turn_ran",
+            "command_ran",
+            "answered",
+            "stopped",
+            "undelivered",
+            "no_turn",
+            "handler_error",
+            "shutdown",
+            "control_timeout",
+            "deferred_busy",
+            "deferred_idle",
+            "deferred_inbox",
+            "deferred_claim_lost",
+            "deferred_no_handler",
+            "deferred_not_registered",
+            "deferred_starting",
+            "deferred_draining",
+        ),
+        "borgee.send": ("sent", "never_sent", "refused", "uncertain"),
+    }
+)
 BORGEE_OUTCOME = _declare(
-    "bdh.borgee.outcome", "string", "What became of the event, the receipt or the message"
+    "bdh.borgee.outcome",
+    "string",
+    "What became of the event, the receipt or the message",
+    codes=tuple(code for codes in BORGEE_OUTCOMES.values() for code in codes),
 )
-BORGEE_OPERATION = _declare("bdh.borgee.operation", "string", "`send`, `edit` or `delete`")
+BORGEE_OPERATION = _declare(
+    "bdh.borgee.operation",
+    "string",
+    "What was asked of Borgee",
+    codes=("send", "edit", "delete"),
+)
 BORGEE_RECEIPT = _declare("bdh.borgee.receipt", "int", "Number of the receipt in the inbox")
 BORGEE_ATTEMPT = _declare("bdh.borgee.attempt", "int", "How often it was claimed, from 1")
 BORGEE_WAITED = _declare("bdh.borgee.waited", "float", "Seconds from the receipt to its claim")

@@ -23,5 +23,6 @@ def server() -> Iterator[BppServer]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, server: BppServer) -> Path:
+def home(tmp_path: Path, server: BppServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BDH_OTEL_STRICT", "1")  # a code that is not declared fails the test
     return make_home(tmp_path / "hermes", server.url)

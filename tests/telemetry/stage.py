@@ -152,3 +152,8 @@ def spans_of(path: Path) -> list[StoredSpan]:
 def knowing(**changes: Any) -> Mapping[str, Any]:
     """:data:`KNOWN` with other scores."""
     return {**KNOWN, "routing": {**KNOWN["routing"], **changes}}
+
+
+def said(spans: list[StoredSpan], name: str) -> set[Any]:
+    """All values of an attribute."""
+    return {span.attributes[name] for span in spans if name in span.attributes}

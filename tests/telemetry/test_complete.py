@@ -31,7 +31,7 @@ from bdh_otel.store import SpanStore
 from tests.support import faulty_graph as behave
 from tests.support import model_server as ms
 from tests.support.faulty_graph import FaultyGraph
-from tests.telemetry.stage import ANSWER, KNOWN, QUESTION, Stage, knowing, spans_of
+from tests.telemetry.stage import ANSWER, KNOWN, QUESTION, Stage, knowing, said, spans_of
 
 ROUTE = {
     "schema_version": 2,
@@ -411,10 +411,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[StoredSpan]:
                 if path.exists():
                     collected |= {span.span_id: span for span in spans_of(path)}
     return list(collected.values())
-
-
-def said(spans: list[StoredSpan], name: str) -> set[Any]:
-    return {span.attributes[name] for span in spans if name in span.attributes}
 
 
 def test_every_reason_of_a_gate_has_a_span(seen: list[StoredSpan]) -> None:
