@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from enum import Enum
+from math import isfinite
 from typing import Any, Literal
 
 from bdh_otel import attributes as attr
@@ -60,7 +61,7 @@ class Rules:
             if limit:
                 short = len(value) <= limit and value.isascii()
                 target[name] = value if short else cut(value, limit)
-        elif -_INT64 <= value < _INT64:  # false for NaN and infinity, too
+        elif isfinite(value) if exact is float else -_INT64 <= value < _INT64:
             target[name] = value
         else:
             self._refuse(name, f"can't be exported with the value {value}")
@@ -84,7 +85,10 @@ class Rules:
         elif kind == "string" and isinstance(value, str):
             self.put(target, name, str(value))
         elif kind == "float" and type(value) is int:
-            self.put(target, name, float(value))
+            try:
+                self.put(target, name, float(value))
+            except OverflowError:
+                self._refuse(name, "can't be exported: it is beyond a float's range")
         elif kind == "int" and type(value) is float and value.is_integer():
             self.put(target, name, int(value))  # a peer's JSON may have it so
         elif kind == "strings" and isinstance(value, (list, tuple, set, frozenset)):

@@ -14,8 +14,12 @@ import pytest
 from opentelemetry.semconv.schemas import Schemas
 
 from bdh_otel import attributes as attr
-from bdh_otel import docs
+from bdh_otel import docs, names
+from bdh_otel.lane import origins
+from bdh_otel.otlp import Encoder
+from bdh_otel.reader import SpanReader
 from bdh_otel.rules import AttributeMisuse, Content, Rules
+from bdh_otel.tracer import Tracer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,6 +80,33 @@ def test_documentation_without_its_marks_is_refused() -> None:
         docs.updated("# Telemetry\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (attr.GATE_VALUE, 1e308),
+        (attr.GATE_VALUE, -1.7976931348623157e308),
+        (attr.GATE_VALUE, 5e-324),
+        (attr.GATE_VALUE, 1 << 80),
+        (attr.GATE_RULE_LINE, (1 << 63) - 1),
+        (attr.GATE_RULE_LINE, -(1 << 63)),
+    ],
+)
+def test_numbers_are_kept_over_the_whole_range_of_their_type(
+    name: str, value: float, tracer: Tracer, reader: SpanReader
+) -> None:
+    """From the span through the store to what a backend is sent."""
+    span = tracer.start_span(names.TURN, attributes={name: value})
+    span.end()
+    assert tracer.flush(10)
+    (stored,) = reader.trace(f"{span.trace_id:032x}")
+    assert stored.attributes[name] == value
+    origin = reader.ask(lambda connection: origins(connection, [stored]))
+    request = Encoder().request([stored], origin)
+    (sent,) = request.resource_spans[0].scope_spans[0].spans
+    (found,) = [one.value for one in sent.attributes if one.key == name]
+    assert (found.double_value or found.int_value) == value
+
+
 class Colour(StrEnum):
     RED = "red"
 
@@ -115,6 +146,9 @@ def test_values_of_the_declared_type_pass() -> None:
         (attr.GATE_RULE_LINE, 1 << 63),
         (attr.GATE_VALUE, float("nan")),
         (attr.GATE_VALUE, float("inf")),
+        (attr.GATE_VALUE, float("-inf")),
+        (attr.GATE_VALUE, 10**400),
+        (attr.GATE_RULE_LINE, 1e308),
         (attr.GATE_VALUE, True),
         (attr.TURN_FIRST, 1),
         (attr.CONTEXT_TITLES, "one title"),
