@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bdh_bridge.cli import Commands, examples
@@ -16,13 +16,19 @@ _FUNCTION = "_bdh_bridge"
 class Level:
     """What may follow ``path``, the commands given so far (``("outbox", "list")``).
 
-    ``commands`` and ``options`` map a word to its help; ``choices`` an option to its values.
+    ``commands`` and ``options`` map a word to its help; ``choices`` an option to its values;
+    ``valued`` are the options that a value of any kind follows.
     """
 
     path: tuple[str, ...]
     commands: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     choices: dict[str, list[str]] = field(default_factory=dict)
+    valued: list[str] = field(default_factory=list)
+
+    @property
+    def place(self) -> str:
+        return " ".join(self.path)
 
 
 def add(commands: Commands) -> None:
@@ -55,13 +61,15 @@ def levels(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Itera
         if isinstance(action, argparse._SubParsersAction):
             helps = {one.dest: one.help or "" for one in action._choices_actions}
             for name, child in action.choices.items():
-                level.commands[name] = helps.get(name, "")
+                level.commands[name] = helps.get(name, "").replace("%%", "%")
                 below.append((name, child))
         elif action.help != argparse.SUPPRESS:
             for option in action.option_strings:
-                level.options[option] = action.help or ""
+                level.options[option] = (action.help or "").replace("%%", "%")
                 if action.choices:
                     level.choices[option] = [str(one) for one in action.choices]
+                if action.nargs is None and action.const is None:
+                    level.valued.append(option)
             if not action.option_strings and action.choices:
                 level.commands.update({str(one): "" for one in action.choices})
     yield level
@@ -70,30 +78,28 @@ def levels(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Itera
 
 
 def bash(tree: list[Level]) -> str:
-    steps = " | ".join(f'"{" ".join(level.path)}"' for level in tree if level.path)
-    values = "\n".join(
-        f'        "{" ".join(level.path)}|{option}") words="{" ".join(words)}" ;;'
-        for level in tree
-        for option, words in level.choices.items()
-    )
     words = "\n".join(
-        f'        "{" ".join(level.path)}") words="{" ".join([*level.commands, *level.options])}";;'
+        f'    "{level.place}") words="{" ".join([*level.commands, *level.options])}" ;;'
         for level in tree
     )
     return f"""\
 {_FUNCTION}() {{
-    local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local path="" words="" word
+    local current="${{COMP_WORDS[COMP_CWORD]}}" previous="" place="" words="" word
     for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-        case "${{path:+$path }}$word" in
-        {steps}) path="${{path:+$path }}$word" ;;
+        case "$place|$previous" in
+        {_values_follow(tree)}) previous="" && continue ;;
+        esac
+        previous=$word
+        case "${{place:+$place }}$word" in
+        {_steps(tree)}) place="${{place:+$place }}$word" ;;
         esac
     done
-    case "$path|$previous" in
-{values}
-        *) case "$path" in
+    case "$place|$previous" in
+{_chosen(tree, 'words="{}" ;;')}
+    {_values_follow(tree)}) words="" ;;
+    *) case "$place" in
 {words}
-        esac ;;
+    esac ;;
     esac
     COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
@@ -102,34 +108,115 @@ complete -o default -F {_FUNCTION} {PROGRAM}
 
 
 def zsh(tree: list[Level]) -> str:
-    """The bash function, through zsh's own adapter."""
-    return (
-        "autoload -U +X compinit && compinit\n"
-        "autoload -U +X bashcompinit && bashcompinit\n" + bash(tree)
+    def listed(words: dict[str, str]) -> str:
+        return " ".join(_shell_quoted(f"{word}:{meaning}") for word, meaning in words.items())
+
+    words = "\n".join(
+        f"    '{level.place}') commands=({listed(level.commands)}) "
+        f"options=({listed(level.options)}) ;;"
+        for level in tree
+    )
+    # `path` would be the search path there.
+    return f"""\
+{_FUNCTION}() {{
+    local previous="" place="" word
+    local -a commands options
+    for word in "${{(@)words[2,CURRENT-1]}}"; do
+        case "$place|$previous" in
+        {_values_follow(tree)}) previous="" && continue ;;
+        esac
+        previous=$word
+        case "${{place:+$place }}$word" in
+        {_steps(tree)}) place="${{place:+$place }}$word" ;;
+        esac
+    done
+    case "$place|$previous" in
+{_chosen(tree, "compadd -- {}; return ;;")}
+    {_values_follow(tree)}) _files; return ;;
+    esac
+    case "$place" in
+{words}
+    esac
+    if [[ $PREFIX == -* ]]; then
+        _describe -o option options
+    elif (( $#commands )); then
+        _describe command commands
+    else
+        _files
+    fi
+}}
+(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit -i; }}
+compdef {_FUNCTION} {PROGRAM}
+"""
+
+
+def _steps(tree: list[Level]) -> str:
+    return " | ".join(f'"{level.place}"' for level in tree if level.path)
+
+
+def _values_follow(tree: list[Level]) -> str:
+    return " | ".join(f'"{level.place}|{option}"' for level in tree for option in level.valued)
+
+
+def _chosen(tree: list[Level], offer: str) -> str:
+    return "\n".join(
+        f'    "{level.place}|{option}") {offer.format(" ".join(words))}'
+        for level in tree
+        for option, words in level.choices.items()
     )
 
 
 def fish(tree: list[Level]) -> str:
-    lines = [f"complete -c {PROGRAM} -f"]
+    steps = " ".join(_fish_quoted(level.place) for level in tree if level.path)
+    values = " ".join(
+        _fish_quoted(f"{level.place}|{option}") for level in tree for option in level.valued
+    )
+    lines = [
+        f"function _{_FUNCTION}_at",
+        "    set -l at",
+        "    set -l previous",
+        "    set -l words (commandline -opc)",
+        "    set -e words[1]",
+        "    for word in $words",
+        '        switch "$at|$previous"',
+        f"            case {values}",
+        "                set previous",
+        "                continue",
+        "        end",
+        "        set previous $word",
+        '        switch (string join " " -- $at $word)',
+        f"            case {steps}",
+        "                set -a at $word",
+        "        end",
+        "    end",
+        '    test "$at" = "$argv"',
+        "end",
+        f"complete -c {PROGRAM} -f",
+    ]
     for level in tree:
-        deeper = " ".join(level.commands)
-        seen = [f"__fish_seen_subcommand_from {word}" for word in level.path]
-        if deeper and not level.path:
-            seen.append("__fish_use_subcommand")
-        elif deeper:
-            seen.append(f"not __fish_seen_subcommand_from {deeper}")
-        condition = f" -n {_quoted('; and '.join(seen))}" if seen else ""
-        for word, meaning in level.commands.items():
-            lines.append(f"complete -c {PROGRAM}{condition} -a {word} -d {_quoted(meaning)}")
-        where = [one for one in seen if not one.startswith(("not ", "__fish_use"))]
-        condition = f" -n {_quoted('; and '.join(where))}" if where else ""
-        for option, meaning in level.options.items():
-            flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
-            values = level.choices.get(option)
-            chosen = f" -x -a {_quoted(' '.join(values))}" if values else ""
-            lines.append(f"complete -c {PROGRAM}{condition} {flag}{chosen} -d {_quoted(meaning)}")
+        lines += _fish_level(level)
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _fish_level(level: Level) -> Iterable[str]:
+    at = f"complete -c {PROGRAM} -n '_{_FUNCTION}_at {level.place}'"
+    for word, meaning in level.commands.items():
+        yield f"{at} -a {word} -d {_fish_quoted(meaning)}"
+    for option, meaning in level.options.items():
+        flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
+        value = ""
+        if option in level.choices:
+            value = f" -x -a {_fish_quoted(' '.join(level.choices[option]))}"
+        elif option in level.valued:
+            value = " -r -F"
+        yield f"{at} {flag}{value} -d {_fish_quoted(meaning)}"
+    if not level.commands:
+        yield f"{at} -F"
+
+
+def _fish_quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _shell_quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

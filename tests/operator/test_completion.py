@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +43,8 @@ def complete(*words: str) -> list[str]:
         (("doctor", "--on"), ["--online"]),
         (("nonsense", "sp"), ["spans"]),
         (("graph", "serve", "--back"), []),
+        (("--profile", "outbox", "st"), ["status", "stats"]),
+        (("graph", "serve", "--vault", ""), []),
     ],
 )
 def test_bash(words: tuple[str, ...], offered: list[str]) -> None:
@@ -51,12 +59,105 @@ def test_every_command_is_offered(home: Home) -> None:
     assert home.run("completion", "bash").out == bash(list(levels(make_parser())))
 
 
-@pytest.mark.parametrize(("shell", "make"), [("zsh", zsh), ("fish", fish)])
-def test_other_shells_accept_their_scripts(shell: str, make: object) -> None:
-    assert callable(make)
-    script = make(list(levels(make_parser())))
-    assert "quarantined" in script
+def written(tmp_path: Path, shell: str) -> Path:
+    """The completion script of ``shell`` as a file; skips where there is no such shell."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
-    done = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, timeout=30)
-    assert done.returncode == 0, done.stderr
+    path = tmp_path / f"completion.{shell}"
+    path.write_text({"bash": bash, "zsh": zsh, "fish": fish}[shell](list(levels(make_parser()))))
+    return path
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_itself_accepts_its_script(shell: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [shell, "-n", str(written(tmp_path, shell))], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("sp", ["spans"]),
+        ("outbox li", ["list"]),
+        ("outbox list --st", ["--state"]),
+        ("outbox list --state quar", ["quarantined"]),
+        ("graph status --js", ["--json"]),
+        ("completion z", ["zsh"]),
+        # The value of an option is no command.
+        ("--profile outbox sta", ["stats", "status"]),
+        ("graph serve --back", []),
+    ],
+)
+def test_fish(line: str, offered: list[str], tmp_path: Path) -> None:
+    script = written(tmp_path, "fish")
+    asked = f"source {script}; complete -C 'bdh-bridge {line}'"
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", asked],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)},
+    )
+    assert done.stderr == ""
+    words = [one.partition("\t")[0] for one in done.stdout.splitlines()]
+    assert sorted(word for word in words if not word.startswith("completion.")) == offered
+
+
+def test_fish_offers_files_where_a_file_is_wanted(tmp_path: Path) -> None:
+    script = written(tmp_path, "fish")
+    (tmp_path / "my-vault").mkdir()
+    asked = f"source {script}; complete -C 'bdh-bridge graph serve --vault my'"
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", asked],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)},
+    )
+    assert done.stdout.startswith("my-vault/"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("sp", "spans"),
+        ("outbox li", "list"),
+        ("outbox list --state quar", "quarantined"),
+        ("--profile outbox doc", "doctor"),
+        ("graph serve --vault my", "my-vault/"),
+        # With its help, where several fit.
+        ("outbox re", "requeue"),
+        ("graph sta", "run the embedded graph in the background"),
+    ],
+)
+def test_zsh_at_a_terminal(line: str, completed: str, tmp_path: Path) -> None:
+    """A zsh in a terminal of its own, and the tab key."""
+    script = written(tmp_path, "zsh")
+    (tmp_path / "my-vault").mkdir()
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(tmp_path)
+        environment = {"HOME": str(tmp_path), "TERM": "dumb", "PATH": os.environ["PATH"]}
+        os.execve(str(shutil.which("zsh")), ["zsh", "-f", "-i"], environment)
+    try:
+        os.write(terminal, f"PS1='READY'\\> ; source {script}\n".encode())
+        until(terminal, "READY>")
+        os.write(terminal, f"bdh-bridge {line}\t".encode())
+        until(terminal, completed)
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        os.close(terminal)
+
+
+def until(terminal: int, wanted: str) -> None:
+    """Read what is on the screen until it holds ``wanted``."""
+    seen, deadline = b"", time.monotonic() + 60
+    while wanted.encode() not in seen:
+        assert time.monotonic() < deadline, seen.decode("utf-8", "replace")
+        if select.select([terminal], [], [], 0.2)[0]:
+            seen += os.read(terminal, 65536)
