@@ -35,6 +35,7 @@ def make_home(home: Path, url: str, *, model_url: str = "", **borgee: Any) -> Pa
         "plugins": {"enabled": list(PLUGINS)},
         "security": {"allow_lazy_installs": False, "tirith_enabled": False},
         "agent": {"api_max_retries": 1},
+        "kanban": {"dispatch_in_gateway": False},  # its threads are none of these tests' business
         "borgee": {
             "enabled": True,
             "base_url": url,
@@ -229,6 +230,15 @@ class Gateway:
         files = [self.output, *sorted((self.home / "logs").glob("*.log"))]
         return "".join(f.read_text(errors="replace") for f in files if f.exists())
 
+    def tails(self) -> str:
+        """The end of each log: what the agent's threads say is not in the gateway's."""
+        files = [self.output, *sorted((self.home / "logs").glob("*.log"))]
+        return "\n".join(
+            f"── {file.name}\n{file.read_text(errors='replace')[-3000:]}"
+            for file in files
+            if file.exists()
+        )
+
     def stacks(self) -> str:
         """What every thread of the gateway is doing. It ends the gateway."""
         if self.process is None or self.process.poll() is not None:
@@ -263,12 +273,12 @@ class Gateway:
         deadline = time.monotonic() + seconds
         while not (found := wanted()):
             if self.process is not None and self.process.poll() is not None:
-                raise AssertionError(f"the gateway ended:\n{self.log()[-4000:]}")
+                raise AssertionError(f"the gateway ended:\n{self.tails()}")
             if time.monotonic() > deadline:
                 receipts = [dict(r) for r in self.rows("SELECT * FROM receipts")]
                 raise AssertionError(
                     f"not seen within {seconds} s; receipts {receipts}\n"
-                    f"{self.log()[-4000:]}\n{self.stacks()}"
+                    f"{self.tails()}\n{self.stacks()}"
                 )
             time.sleep(0.05)
         return found
