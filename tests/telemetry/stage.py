@@ -60,7 +60,6 @@ class Stage:
         self.environ = {
             "BDH_API_URL": graph_url,
             "BDH_WORKER": "off",
-            "BDH_WRITE_TIMEOUT": "1",
             **variables,
         }
         self.loaded: Loaded = load(home, environ=self.environ)
@@ -71,7 +70,7 @@ class Stage:
             job_prompt=jobs,
             make_rewriter=(
                 (lambda state, tracer: Rewriter(settings, state, tracer, host_llm=host_llm))
-                if settings.rewrite_enabled
+                if settings.asks_model
                 else None
             ),
         )

