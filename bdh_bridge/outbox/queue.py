@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import sqlite3
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from bdh_bridge.outbox import transitions
-from bdh_bridge.outbox.schema import SELECT, find_write, get_write, to_write
+from bdh_bridge.outbox.schema import SELECT, WRITES, find_write, get_write, to_write
 from bdh_bridge.outbox.states import State, Write
 from bdh_bridge.outbox.store import Outbox
 from bdh_bridge.outbox.transitions import Result, Transition, record
 from bdh_otel.database import transaction
+from bdh_otel.state_table import Sql, new_token
 
 #: How long the worker waits for a lock, in seconds.
 WAIT = 5.0
@@ -93,31 +94,28 @@ class Queue:
         ``server`` is who will be asked, as far as it honours keys. For a write that may have
         arrived earlier the caller has checked that it is still the same one.
         """
-        now, token = self._now(), uuid.uuid4().hex
+        now, token = self._now(), new_token()
+        changes: dict[str, Any] = {
+            "claimed_from": write.state,
+            "claim_token": token,
+            "claim_owner": self._owner,
+            "attempts": Sql("attempts + 1"),
+        }
+        if write.sent_at is None:
+            changes["sent_at"] = now
+        if write.state is State.PENDING:
+            changes["server_instance"] = server.instance if server else None
+            changes["settle_until"] = now + server.window * WINDOW_SHARE if server else None
         with self._outbox.handle.use(WAIT) as connection, transaction(connection):
-            taken = connection.execute(
-                """UPDATE writes SET state = 'sending', claimed_from = state, claim_token = :token,
-                       claim_owner = :owner, attempts = attempts + 1, updated_at = :now,
-                       sent_at = coalesce(sent_at, :now),
-                       server_instance = iif(state = 'pending', :instance, server_instance),
-                       settle_until = iif(state = 'pending', :until, settle_until)
-                   WHERE id = :id AND state = :state AND updated_at = :seen AND NOT EXISTS (
-                       SELECT 1 FROM writes AS other WHERE other.state = 'sending'
-                       AND other.destination = :destination AND other.vault_id = :vault)""",
-                {
-                    "token": token,
-                    "owner": self._owner,
-                    "now": now,
-                    "instance": server.instance if server else None,
-                    "until": now + server.window * WINDOW_SHARE if server else None,
-                    "id": write.id,
-                    "state": write.state,
-                    "seen": write.updated_at,
-                    "destination": write.destination,
-                    "vault": write.vault_id,
-                },
-            ).rowcount
-            if not taken:
+            if _lane_is_taken(connection, write) or not WRITES.move(
+                connection,
+                write.id,
+                {write.state},
+                State.SENDING,
+                now=now,
+                seen=write.updated_at,
+                **changes,
+            ):
                 return None
             if server is not None:
                 connection.execute(
@@ -171,6 +169,13 @@ def _lanes(connection: sqlite3.Connection, destination: str) -> list[tuple[str, 
         "SELECT vault_id, not_before FROM lanes WHERE destination = ?", (destination,)
     )
     return [(row[0], row[1]) for row in rows]
+
+
+def _lane_is_taken(connection: sqlite3.Connection, write: Write) -> bool:
+    """Whether somebody sends in the write's lane."""
+    lane = (write.destination, write.vault_id)
+    query = "SELECT 1 FROM writes WHERE state = 'sending' AND destination = ? AND vault_id = ?"
+    return connection.execute(query, lane).fetchone() is not None
 
 
 def _head(connection: sqlite3.Connection, destination: str, vault: str, now: float) -> Write | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from bdh_bridge.outbox.queue import WAIT
-from bdh_bridge.outbox.schema import SELECT, get_write, to_write
+from bdh_bridge.outbox.schema import SELECT, WRITES, get_write, to_write
 from bdh_bridge.outbox.states import State, Write
 from bdh_bridge.outbox.store import Outbox
-from bdh_bridge.outbox.transitions import Transition
+from bdh_bridge.outbox.transitions import NEVER_SENT, NO_BODY, Transition
 from bdh_otel.database import transaction
 
 #: States in which nobody else works on a write.
@@ -90,28 +91,19 @@ class Review:
         self, writes: Collection[Write], allowed: Collection[State], state: State
     ) -> list[Transition]:
         now, moved = self._now(), []
-        keeps_body = state is not State.DISCARDED
+        changes: dict[str, Any] = {**NEVER_SENT, "settle_until": None, "next_at": 0.0}
+        # Who delivers a write again gives it its whole time again.
+        changes |= NO_BODY if state is State.DISCARDED else {"accepted_at": now}
         with self._outbox.handle.use(WAIT) as connection, transaction(connection):
             for before in writes:
-                if before.state not in allowed:
-                    continue
-                changed = connection.execute(
-                    """UPDATE writes SET state = :state, updated_at = :now, settle_until = NULL,
-                           sent_at = NULL, server_instance = NULL, next_at = 0,
-                           accepted_at = iif(:keeps, :now, accepted_at),
-                           query = iif(:keeps, query, ''),
-                           user_prompt = iif(:keeps, user_prompt, ''),
-                           body_bytes = iif(:keeps, body_bytes, 0)
-                       WHERE id = :id AND state = :from AND updated_at = :seen""",
-                    {
-                        "state": state,
-                        "now": now,
-                        "keeps": keeps_body,
-                        "id": before.id,
-                        "from": before.state,
-                        "seen": before.updated_at,
-                    },
-                ).rowcount
-                if changed:
+                if before.state in allowed and WRITES.move(
+                    connection,
+                    before.id,
+                    {before.state},
+                    state,
+                    now=now,
+                    seen=before.updated_at,
+                    **changes,
+                ):
                     moved.append(Transition(before, get_write(connection, before.id)))
         return moved

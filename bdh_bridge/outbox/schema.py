@@ -7,6 +7,7 @@ from typing import Any
 
 from bdh_bridge.outbox.states import State, Write
 from bdh_otel.database import Schema
+from bdh_otel.state_table import StateTable
 
 
 def _first(connection: sqlite3.Connection) -> None:
@@ -85,6 +86,7 @@ def _first(connection: sqlite3.Connection) -> None:
 
 
 SCHEMA = Schema("outbox", 0x42444858, (_first,), synchronous="FULL")
+WRITES = StateTable("writes", key="id", state="state")
 
 _COLUMNS = tuple(Write.__dataclass_fields__)
 #: Reads rows for :func:`to_write`; a WHERE may follow.

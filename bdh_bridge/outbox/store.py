@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bdh_bridge.outbox.handle import Handle
-from bdh_bridge.outbox.schema import SCHEMA
+from bdh_bridge.outbox.schema import SCHEMA, WRITES
 from bdh_bridge.outbox.spool import NewWrite, Spool, SpooledWrite
 from bdh_bridge.outbox.states import State
 from bdh_otel.database import CorruptFile, StoreError, transaction
+from bdh_otel.state_table import storable
 
 __all__ = ["Accepted", "NewWrite", "Outbox", "OutboxStats", "Refused", "Spooled", "State"]
 
@@ -97,8 +98,8 @@ class Outbox:
         """Raises: :class:`~bdh_otel.database.StoreError`."""
         now = time.time()
         with self.handle.use(wait) as connection:
-            counts = connection.execute("SELECT state, count(*) FROM writes GROUP BY state")
-            by_state = {State(state): int(count) for state, count in counts}
+            counts = WRITES.counts(connection)
+            by_state = {State(state): count for state, count in counts.items()}
             oldest = connection.execute(
                 "SELECT min(accepted_at) FROM writes WHERE state = 'pending'"
             ).fetchone()[0]
@@ -227,7 +228,7 @@ def _totals(connection: sqlite3.Connection) -> tuple[int, int]:
 def _clean(write: NewWrite) -> NewWrite:
     """Lone surrogates can be neither stored nor sent; and a time is always known."""
     texts = {
-        name: value.encode("utf-8", "replace").decode()
+        name: storable(value)
         for name in NewWrite.__dataclass_fields__
         if isinstance(value := getattr(write, name), str)
     }

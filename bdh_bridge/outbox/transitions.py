@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 import sqlite3
 from dataclasses import dataclass
+from typing import Any
 
-from bdh_bridge.outbox.schema import get_write
+from bdh_bridge.outbox.schema import WRITES, get_write
 from bdh_bridge.outbox.states import State, Write
 
 #: Seconds before the second attempt; doubled for each further one up to LONGEST_BACKOFF.
@@ -17,6 +18,10 @@ FIRST_BACKOFF = 1.0
 LONGEST_BACKOFF = 300.0
 
 _DOUBTFUL = frozenset({State.IN_DOUBT, State.UNCONFIRMED})
+
+#: Columns of a write that has not left this machine, and of one whose text is not needed any more.
+NEVER_SENT = {"sent_at": None, "server_instance": None}
+NO_BODY = {"query": "", "user_prompt": "", "body_bytes": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +59,24 @@ class Transition:
 def record(connection: sqlite3.Connection, before: Write, result: Result, now: float) -> Transition:
     """Bring the row from ``before`` to where ``result`` leads."""
     state, settle_until, next_at = _outcome(before, result, now)
-    # What never left must not date a later doubt.
-    left = state is not State.PENDING
-    keeps_body = state is not State.DELIVERED
-    connection.execute(
-        """UPDATE writes SET state = :state, updated_at = :now, claim_token = NULL,
-               claim_owner = NULL, claimed_from = NULL, next_at = :next_at,
-               sent_at = iif(:left, sent_at, NULL),
-               server_instance = iif(:left, server_instance, NULL), settle_until = :settle_until,
-               http_status = :http_status, error_type = :error_type, error_detail = :detail,
-               degraded = :degraded, new_concepts = :concepts, hebbian_updates = :hebbian,
-               query = iif(:keeps, query, ''), user_prompt = iif(:keeps, user_prompt, ''),
-               body_bytes = iif(:keeps, body_bytes, 0)
-           WHERE id = :id""",
-        {
-            "state": state,
-            "now": now,
-            "next_at": next_at,
-            "left": left,
-            "settle_until": settle_until,
-            "http_status": result.http_status,
-            "error_type": result.error_type,
-            "detail": result.detail and result.detail[:2_000],
-            "degraded": result.degraded,
-            "concepts": result.new_concepts,
-            "hebbian": result.hebbian_updates,
-            "keeps": keeps_body,
-            "id": before.id,
-        },
-    )
+    changes: dict[str, Any] = {
+        "claim_token": None,
+        "claim_owner": None,
+        "claimed_from": None,
+        "next_at": next_at,
+        "settle_until": settle_until,
+        "http_status": result.http_status,
+        "error_type": result.error_type,
+        "error_detail": result.detail and result.detail[:2_000],
+        "degraded": result.degraded,
+        "new_concepts": result.new_concepts,
+        "hebbian_updates": result.hebbian_updates,
+    }
+    if state is State.PENDING:  # what never left must not date a later doubt
+        changes |= NEVER_SENT
+    if state is State.DELIVERED:
+        changes |= NO_BODY
+    WRITES.move(connection, before.id, {before.state}, state, now=now, **changes)
     return Transition(before, get_write(connection, before.id))
 
 
@@ -90,11 +84,16 @@ def give_up_settling(
     connection: sqlite3.Connection, write: Write, reason: str, detail: str, now: float
 ) -> Transition:
     """Nobody can say any more what became of the attempt that may have arrived."""
-    connection.execute(
-        """UPDATE writes SET settle_until = NULL, updated_at = ?, error_type = ?, error_detail = ?,
-               state = iif(state = 'in_doubt', 'quarantined', state)
-           WHERE id = ? AND state IN ('in_doubt', 'unconfirmed')""",
-        (now, reason, detail, write.id),
+    after = State.QUARANTINED if write.state is State.IN_DOUBT else write.state
+    WRITES.move(
+        connection,
+        write.id,
+        {write.state} & _DOUBTFUL,
+        after,
+        now=now,
+        settle_until=None,
+        error_type=reason,
+        error_detail=detail,
     )
     return Transition(write, get_write(connection, write.id))
 

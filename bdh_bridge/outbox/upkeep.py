@@ -11,9 +11,8 @@ from bdh_bridge.outbox.states import State, Write
 from bdh_bridge.outbox.store import Outbox, insert
 from bdh_bridge.outbox.transitions import Result, Transition, give_up_settling, record
 from bdh_otel.database import transaction
+from bdh_otel.state_table import SLICE, drop_slice
 
-#: Rows that one transaction deletes.
-_SLICE = 500
 #: Rows stamped so recently (seconds) were stamped by the clock as it is now.
 _RECENT = 60.0
 
@@ -100,15 +99,11 @@ class Upkeep:
         """Forget writes that ended ``older_than`` seconds ago and need nobody: delivered,
         discarded, unconfirmed. Failed and quarantined ones stay until the operator decides."""
         self._outbox.spool.remove_partial()
-        limit, removed, count = self._now() - older_than, 0, _SLICE
-        while count == _SLICE:
+        limit, removed, count = self._now() - older_than, 0, SLICE
+        over = "state IN ('delivered', 'discarded', 'unconfirmed') AND updated_at < ? AND open = 0"
+        while count == SLICE:
             with self._outbox.handle.use(WAIT) as connection, transaction(connection):
-                count = connection.execute(
-                    """DELETE FROM writes WHERE seq IN (SELECT seq FROM writes
-                       WHERE state IN ('delivered', 'discarded', 'unconfirmed')
-                       AND updated_at < ? AND open = 0 LIMIT ?)""",
-                    (limit, _SLICE),
-                ).rowcount
+                count = drop_slice(connection, "writes", "seq", over, limit)
             removed += count
         if removed:
             with self._outbox.handle.use(WAIT) as connection:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from bdh_otel import database
+from bdh_otel.state_table import Sql, StateTable, new_token
 from hermes_borgee.receipts import DispatchClass, NewReceipt, Outcome, Receipt, Status
 
 _COLUMNS = (
@@ -23,8 +24,14 @@ _COLUMNS = (
     " created_at, updated_at"
 )
 
+#: A claim that Hermes may or may not have seen.
+_HELD = frozenset({Status.CLAIMED, Status.PROCESSING})
+_UNCLAIMED = {"claim_token": None}
+_AS_ORDINARY = {"dispatch_class": DispatchClass.ORDINARY}
+
 #: The condition of a partial index has to be repeated word for word by the queries that use it.
 _OPEN = "status IN ('claimed', 'processing', 'in_doubt', 'quarantined')"
+FINAL = "status IN ('completed', 'failed', 'ignored')"
 
 
 def _first_schema(connection: sqlite3.Connection) -> None:
@@ -66,10 +73,7 @@ def _first_schema(connection: sqlite3.Connection) -> None:
     connection.execute(
         f"CREATE INDEX receipts_open ON receipts (status, session_key) WHERE {_OPEN}"
     )
-    connection.execute(
-        "CREATE INDEX receipts_final ON receipts (updated_at)"
-        " WHERE status IN ('completed', 'failed', 'ignored')"
-    )
+    connection.execute(f"CREATE INDEX receipts_final ON receipts (updated_at) WHERE {FINAL}")
     connection.execute(
         """
         CREATE TABLE outbound_messages (
@@ -119,6 +123,7 @@ def _first_schema(connection: sqlite3.Connection) -> None:
 
 #: ``application_id`` spells BGIN.
 SCHEMA = database.Schema("Borgee inbox", 0x4247494E, (_first_schema,), synchronous="FULL")
+RECEIPTS = StateTable("receipts", key="ingest_seq", state="status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,40 +215,32 @@ def head(connection: sqlite3.Connection, lane: DispatchClass, session_key: str) 
 def claim(connection: sqlite3.Connection, ingest_seq: int) -> Receipt | None:
     """pending → claimed under a new token. None if it is no longer pending."""
     with database.transaction(connection):
-        cursor = connection.execute(
-            "UPDATE receipts SET status = 'claimed', claim_token = ?, attempt = attempt + 1,"
-            " updated_at = ? WHERE ingest_seq = ? AND status = 'pending'",
-            (uuid.uuid4().hex, time.time(), ingest_seq),
+        claimed = RECEIPTS.move(
+            connection,
+            ingest_seq,
+            {Status.PENDING},
+            Status.CLAIMED,
+            now=time.time(),
+            claim_token=new_token(),
+            attempt=Sql("attempt + 1"),
         )
-        return get(connection, ingest_seq) if cursor.rowcount else None
+        return get(connection, ingest_seq) if claimed else None
 
 
 def demote(connection: sqlite3.Connection, ingest_seq: int) -> bool:
     """A pending control becomes an ordinary turn, at its place in the session's order."""
-    with database.transaction(connection):
-        cursor = connection.execute(
-            "UPDATE receipts SET dispatch_class = 'ordinary', updated_at = ?"
-            " WHERE ingest_seq = ? AND status = 'pending'",
-            (time.time(), ingest_seq),
-        )
-        return bool(cursor.rowcount)
+    return _move(connection, ingest_seq, {Status.PENDING}, Status.PENDING, **_AS_ORDINARY)
 
 
 def start(connection: sqlite3.Connection, receipt: Receipt) -> bool:
     """claimed → processing, right before Hermes is called. False if the claim is not ours."""
-    return _move(connection, receipt, (Status.CLAIMED,), Status.PROCESSING)
+    return _move_claimed(connection, receipt, {Status.CLAIMED}, Status.PROCESSING)
 
 
 def give_back(connection: sqlite3.Connection, receipt: Receipt, *, demote: bool = False) -> bool:
     """What certainly never ran becomes pending again, as an ordinary turn if ``demote``."""
-    with database.transaction(connection):
-        cursor = connection.execute(
-            "UPDATE receipts SET status = 'pending', claim_token = NULL, updated_at = ?,"
-            " dispatch_class = CASE WHEN ? THEN 'ordinary' ELSE dispatch_class END"
-            " WHERE ingest_seq = ? AND claim_token = ? AND status IN ('claimed', 'processing')",
-            (time.time(), demote, receipt.ingest_seq, receipt.claim_token),
-        )
-        return bool(cursor.rowcount)
+    lane = _AS_ORDINARY if demote else {}
+    return _move_claimed(connection, receipt, _HELD, Status.PENDING, **_UNCLAIMED, **lane)
 
 
 def finish(
@@ -254,25 +251,30 @@ def finish(
     error: str = "",
 ) -> bool:
     """processing → completed, failed or in_doubt. False if the claim is not ours any more."""
-    return _move(connection, receipt, (Status.CLAIMED, Status.PROCESSING), status, outcome, error)
+    return _move_claimed(connection, receipt, _HELD, status, outcome=outcome, error=error)
+
+
+def _move_claimed(
+    connection: sqlite3.Connection,
+    receipt: Receipt,
+    origins: Collection[Status],
+    status: Status,
+    **changes: Any,
+) -> bool:
+    return _move(
+        connection, receipt.ingest_seq, origins, status, token=receipt.claim_token, **changes
+    )
 
 
 def _move(
     connection: sqlite3.Connection,
-    receipt: Receipt,
-    origins: Iterable[Status],
+    ingest_seq: int,
+    origins: Collection[Status],
     status: Status,
-    outcome: str = "",
-    error: str = "",
+    **changes: Any,
 ) -> bool:
-    allowed = ",".join(f"'{origin.value}'" for origin in origins)
     with database.transaction(connection):
-        cursor = connection.execute(
-            "UPDATE receipts SET status = ?, outcome = ?, error = ?, updated_at = ?"  # noqa: S608
-            f" WHERE ingest_seq = ? AND claim_token = ? AND status IN ({allowed})",
-            (status, outcome, error, time.time(), receipt.ingest_seq, receipt.claim_token),
-        )
-        return bool(cursor.rowcount)
+        return RECEIPTS.move(connection, ingest_seq, origins, status, now=time.time(), **changes)
 
 
 # ── Recovery and operators ──────────────────────────────────────────────────────────────────
@@ -302,38 +304,22 @@ def quarantine(
     connection: sqlite3.Connection, ingest_seq: int, outcome: str = "", error: str = ""
 ) -> bool:
     """in_doubt (or processing, for one that timed out) → quarantined. Repeatable."""
-    with database.transaction(connection):
-        cursor = connection.execute(
-            "UPDATE receipts SET status = 'quarantined', updated_at = ?,"
-            " outcome = CASE WHEN ? <> '' THEN ? ELSE outcome END,"
-            " error = CASE WHEN ? <> '' THEN ? ELSE error END"
-            " WHERE ingest_seq = ? AND status IN ('in_doubt', 'processing')",
-            (time.time(), outcome, outcome, error, error, ingest_seq),
-        )
-        return bool(cursor.rowcount)
+    told = {"outcome": outcome, "error": error}
+    said = {column: text for column, text in told.items() if text}
+    origins = {Status.IN_DOUBT, Status.PROCESSING}
+    return _move(connection, ingest_seq, origins, Status.QUARANTINED, **said)
 
 
 def discard(connection: sqlite3.Connection, ingest_seq: int) -> bool:
     """quarantined → failed: the operator has decided that it never runs."""
-    with database.transaction(connection):
-        cursor = connection.execute(
-            "UPDATE receipts SET status = 'failed', outcome = ?, claim_token = NULL,"
-            " updated_at = ? WHERE ingest_seq = ? AND status = 'quarantined'",
-            (Outcome.DISCARDED, time.time(), ingest_seq),
-        )
-        return bool(cursor.rowcount)
+    changes = {**_UNCLAIMED, "outcome": Outcome.DISCARDED}
+    return _move(connection, ingest_seq, {Status.QUARANTINED}, Status.FAILED, **changes)
 
 
 def requeue(connection: sqlite3.Connection, ingest_seq: int) -> bool:
     """quarantined → pending, at its old place of its session's order, as an ordinary turn."""
-    with database.transaction(connection):
-        cursor = connection.execute(
-            "UPDATE receipts SET status = 'pending', outcome = '', error = '', claim_token = NULL,"
-            " dispatch_class = 'ordinary', updated_at = ?"
-            " WHERE ingest_seq = ? AND status = 'quarantined'",
-            (time.time(), ingest_seq),
-        )
-        return bool(cursor.rowcount)
+    changes = {**_UNCLAIMED, **_AS_ORDINARY, "outcome": "", "error": ""}
+    return _move(connection, ingest_seq, {Status.QUARANTINED}, Status.PENDING, **changes)
 
 
 def get(connection: sqlite3.Connection, ingest_seq: int) -> Receipt | None:
@@ -368,6 +354,16 @@ def select(
     return [_receipt(row) for row in reversed(rows)]
 
 
+def undelivered(connection: sqlite3.Connection, since: float, limit: int = 50) -> list[Receipt]:
+    """Turns that ran since then, but whose reply did not arrive for certain; oldest first."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM receipts WHERE {FINAL} AND updated_at >= ?"  # noqa: S608
+        " AND status = 'failed' AND outcome = ? ORDER BY ingest_seq DESC LIMIT ?",
+        (since, Outcome.UNDELIVERED, limit),
+    ).fetchall()
+    return [_receipt(row) for row in reversed(rows)]
+
+
 def in_status(connection: sqlite3.Connection, status: Status) -> list[tuple[int, str]]:
     """``(ingest_seq, session_key)`` of the receipts in one of the rare, indexed states."""
     rows = connection.execute(
@@ -380,8 +376,7 @@ def in_status(connection: sqlite3.Connection, status: Status) -> list[tuple[int,
 
 def counts(connection: sqlite3.Connection) -> dict[Status, int]:
     """Receipts in every state that has any."""
-    rows = connection.execute("SELECT status, count(*) FROM receipts GROUP BY status")
-    return {Status(row[0]): row[1] for row in rows}
+    return {Status(status): count for status, count in RECEIPTS.counts(connection).items()}
 
 
 def _receipt(row: sqlite3.Row) -> Receipt:

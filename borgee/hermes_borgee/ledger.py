@@ -8,12 +8,13 @@ import time
 from dataclasses import dataclass
 
 from bdh_otel import database
+from bdh_otel.state_table import SLICE, drop_slice
+from hermes_borgee.inbox import FINAL
 
 #: An echo arrives within seconds; this is only a bound.
 OUTBOUND_DAYS = 7.0
 #: Bodies go sooner than the receipts, which de-duplication still needs.
 BODY_DAYS = 7.0
-_SLICE = 500
 DAY = 86_400.0
 
 
@@ -176,39 +177,24 @@ def prune(connection: sqlite3.Connection, retention_days: float, now: float | No
     Returns the rows changed; call again while it is not 0.
     """
     now = time.time() if now is None else now
-    final = "status IN ('completed', 'failed', 'ignored')"
-    # The spaces of the sub-selects are constants of this module.
-    statements: tuple[tuple[str, tuple[float | int, ...]], ...] = (
-        (
-            f"DELETE FROM receipts WHERE ingest_seq IN (SELECT ingest_seq FROM receipts"  # noqa: S608
-            f" WHERE {final} AND updated_at < ? LIMIT ?)",
-            (now - retention_days * DAY, _SLICE),
-        ),
-        (
-            f"UPDATE receipts SET source_body = '', effective_body = '' WHERE ingest_seq IN"  # noqa: S608
-            f" (SELECT ingest_seq FROM receipts WHERE {final} AND updated_at < ?"
-            " AND (source_body <> '' OR effective_body <> '') LIMIT ?)",
-            (now - min(BODY_DAYS, retention_days) * DAY, _SLICE),
-        ),
-        (
-            "DELETE FROM outbound_messages WHERE message_id IN"
-            " (SELECT message_id FROM outbound_messages WHERE created_at < ? LIMIT ?)",
-            (now - OUTBOUND_DAYS * DAY, _SLICE),
-        ),
-        (
-            "DELETE FROM requests WHERE id IN (SELECT id FROM requests"
-            " WHERE state <> 'waiting' AND created_at < ? LIMIT ?)",
-            (now - retention_days * DAY, _SLICE),
-        ),
-        (
-            "DELETE FROM gaps WHERE id IN (SELECT id FROM gaps WHERE ended_at < ? LIMIT ?)",
-            (now - retention_days * DAY, _SLICE),
-        ),
-    )
-    changed = 0
+    final = f"{FINAL} AND updated_at < ?"
+    oldest = now - retention_days * DAY
+    oldest_sent = now - OUTBOUND_DAYS * DAY
     with database.transaction(connection):
-        for statement, values in statements:
-            changed += connection.execute(statement, values).rowcount
+        changed = drop_slice(connection, "receipts", "ingest_seq", final, oldest)
+        changed += connection.execute(
+            "UPDATE receipts SET source_body = '', effective_body = '' WHERE ingest_seq IN"  # noqa: S608
+            f" (SELECT ingest_seq FROM receipts WHERE {final}"
+            " AND (source_body <> '' OR effective_body <> '') LIMIT ?)",
+            (now - min(BODY_DAYS, retention_days) * DAY, SLICE),
+        ).rowcount
+        changed += drop_slice(
+            connection, "outbound_messages", "message_id", "created_at < ?", oldest_sent
+        )
+        changed += drop_slice(
+            connection, "requests", "id", "state <> 'waiting' AND created_at < ?", oldest
+        )
+        changed += drop_slice(connection, "gaps", "id", "ended_at < ?", oldest)
     if changed:
         connection.executescript("PRAGMA incremental_vacuum(256)")
     return changed

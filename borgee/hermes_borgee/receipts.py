@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from bdh_otel.state_table import storable
+
 if TYPE_CHECKING:
     from borgee_plugin_sdk import InboundMessageEvent
 
@@ -130,7 +132,7 @@ def clean(text: Any, limit: int | None = None) -> str:
     """``text`` as something that SQLite and UTF-8 can hold (no lone surrogates)."""
     whole: str = text if isinstance(text, str) else "" if text is None else str(text)
     cut = whole if limit is None else whole[:limit]
-    return cut.encode("utf-8", "replace").decode("utf-8")
+    return storable(cut)
 
 
 def chat_type(channel_type: str | None) -> str:
