@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from bdh_bridge.author import without_author
 from bdh_bridge.bridge import Bridge, message_view
 from bdh_bridge.caller import note_dispatch
 from bdh_bridge.gates.view import AnswerView
@@ -79,7 +80,7 @@ class Hooks:
         sender_id = _text(kwargs, "sender_id")
         message = kwargs.get("user_message")
         view = message_view(
-            message,
+            without_author(message) if isinstance(message, str) else message,
             session_id=_text(kwargs, "session_id"),
             turn_id=_text(kwargs, "turn_id"),
             platform=_text(kwargs, "platform"),
