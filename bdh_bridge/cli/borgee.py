@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
 
     inbox = groups.add_parser("inbox", help="messages that were received")
     actions = inbox.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="receipts, oldest first; open ones unless told else")
+    listing = actions.add_parser("list", help="what is open, and replies that did not arrive")
     listing.add_argument(
         "--status", action="append", choices=_STATUSES, metavar="STATUS", help=", ".join(_STATUSES)
     )
@@ -141,13 +141,14 @@ def _status(args: argparse.Namespace, operator: Operator) -> int:
 
 
 def _list(args: argparse.Namespace, operator: Operator) -> int:
-    from hermes_borgee.receipts import FINAL, Status
+    from hermes_borgee.receipts import Status
 
-    if args.status:
-        wanted = [Status(status) for status in args.status]
+    most = max(1, args.n)
+    wanted = [Status(status) for status in args.status or ()]
+    if wanted or args.all:
+        receipts = operator.receipts(wanted, limit=most)
     else:
-        wanted = [] if args.all else [status for status in Status if status not in FINAL]
-    receipts = operator.receipts(wanted, limit=max(1, args.n))
+        receipts = operator.attention(most)
     barriers: dict[str, int] = {}
     for held in operator.receipts([Status.QUARANTINED], limit=10_000):
         barriers.setdefault(held.session_key, held.ingest_seq)
@@ -165,7 +166,7 @@ def _list(args: argparse.Namespace, operator: Operator) -> int:
             f"{receipt.status.value + why:<28}  {_one_line(receipt.author_name, 16):<16}  {text}"
         )
     if not receipts and not args.json:
-        print("no receipts" if wanted == [] else "no such receipts; --all lists finished ones too")
+        print("no receipts" if args.all else "no such receipts; --all lists finished ones too")
     return 0
 
 
@@ -188,6 +189,11 @@ def _show(args: argparse.Namespace, operator: Operator) -> int:
             f"\nIt is not known how far this got. Decide:\n"
             f"  bdh-bridge borgee inbox discard {receipt.ingest_seq}\n"
             f"  bdh-bridge borgee inbox requeue {receipt.ingest_seq} --may-repeat-effects"
+        )
+    if receipt.outcome == "undelivered":
+        print(
+            "\nThe turn ran and is not run again. Look in the channel whether the reply is there; "
+            "if not, ask the agent there to repeat its last answer."
         )
     return 0
 

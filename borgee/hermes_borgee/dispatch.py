@@ -44,6 +44,8 @@ class Dispatch:
         self.interrupted = False
         """Set by a hook: Hermes ended the turn before it was done."""
         self.delivery_failed = False
+        self.reply_failure = ""
+        """Why a reply did not arrive, or may not have."""
         self.verdict = ""
         """The outcome in one word, once it is settled."""
 
@@ -221,7 +223,8 @@ class Dispatcher:
             return Status.COMPLETED, Outcome.STOPPED, ""
         if dispatch.returned:
             if dispatch.delivery_failed:
-                return Status.FAILED, Outcome.UNDELIVERED, "the reply could not be sent"
+                why = dispatch.reply_failure or "the reply could not be sent"
+                return Status.FAILED, Outcome.UNDELIVERED, why[:500]
             if dispatch.model_called:
                 return Status.COMPLETED, Outcome.TURN_RAN, ""
             if dispatch.receipt.effective_body.startswith("/"):

@@ -15,6 +15,7 @@ class Seen(Protocol):
 
     model_called: bool
     interrupted: bool
+    reply_failure: str
 
 
 current: contextvars.ContextVar[Seen | None] = contextvars.ContextVar(
@@ -27,6 +28,13 @@ def note_model_call(**_: Any) -> None:
     dispatch = current.get()
     if dispatch is not None:
         dispatch.model_called = True
+
+
+def note_reply_failure(reason: str) -> None:
+    """A reply did not arrive for certain: ``reason`` is a sentence."""
+    dispatch = current.get()
+    if dispatch is not None:
+        dispatch.reply_failure = reason
 
 
 def note_end(*, interrupted: Any = False, **_: Any) -> None:

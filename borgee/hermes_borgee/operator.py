@@ -21,7 +21,7 @@ from bdh_otel import database
 from hermes_borgee import config as configuration
 from hermes_borgee import inbox, ledger
 from hermes_borgee.config import inbox_path
-from hermes_borgee.receipts import Receipt, Status
+from hermes_borgee.receipts import FINAL, Receipt, Status
 from hermes_borgee.remediation import Refused, check_action
 
 #: What of Hermes' gateway settings decides where its sessions are.
@@ -56,6 +56,15 @@ class Operator:
     def receipts(self, statuses: Iterable[Status] = (), limit: int = 50) -> list[Receipt]:
         with self._read() as connection:
             return inbox.select(connection, statuses, limit=limit)
+
+    def attention(self, limit: int = 50) -> list[Receipt]:
+        """What is open, and the replies of the last days that did not arrive for certain."""
+        open_ones = [status for status in Status if status not in FINAL]
+        since = time.time() - ledger.BODY_DAYS * ledger.DAY
+        with self._read() as connection:
+            found = inbox.select(connection, open_ones, limit=limit)
+            found += inbox.undelivered(connection, since, limit)
+        return sorted(found, key=lambda receipt: receipt.ingest_seq)[-limit:]
 
     def receipt(self, ingest_seq: int) -> Receipt | None:
         with self._read() as connection:

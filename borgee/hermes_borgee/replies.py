@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.platforms.base import SendResult
 
 from bdh_otel import attributes as attr
+from hermes_borgee.evidence import note_reply_failure
 from hermes_borgee.failures import SendKind
 from hermes_borgee.outbound import Outbound, Sent
 
@@ -82,6 +83,7 @@ class Replies:
         if sent.message_ids:
             detail = f"{len(sent.message_ids)} of {sent.parts} parts arrived; {detail}"
         log.warning("[bdh-bridge] borgee: %s", detail)
+        note_reply_failure(detail)
         return SendResult(
             success=False,
             message_id=last,

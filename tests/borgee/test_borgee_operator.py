@@ -9,6 +9,7 @@ import json
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,7 +24,7 @@ from hermes_borgee.remediation import Refused
 from hermes_borgee.setup import SetupError, with_variable, write
 from tests.support.borgee import until
 from tests.support.borgee_adapter import Bench, running
-from tests.support.bpp_server import BppServer
+from tests.support.bpp_server import LOST, BppServer, Denied
 from tests.support.receipts import plain
 
 KEY = "agent:main:borgee:channel:chan-1"
@@ -193,6 +194,38 @@ def test_what_waits_behind_a_quarantined_message_says_so(home: Path) -> None:
     number = put(home, "doubtful")
     put(home, "later", Status.PENDING)
     assert f"pending (behind {number})" in run("borgee", "inbox", "list")[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why", "posts"),
+    [
+        (lambda _: LOST, "outcome unknown", 1),
+        (lambda _: Denied("message.send"), "refused: the agent lacks message.send", 0),
+    ],
+)
+async def test_a_reply_that_may_not_have_arrived_stays_in_sight(
+    home: Path, server: BppServer, answer: Any, why: str, posts: int
+) -> None:
+    server.answers["send_message"] = answer
+    async with running(home) as bench:
+        server.push("hello")
+        receipt = await bench.until_state("hello", "failed")
+        status, printed = run("borgee", "inbox", "list")
+        assert status == 0
+        assert "failed (undelivered)" in printed
+        printed = run("borgee", "inbox", "show", str(receipt.ingest_seq))[1]
+        assert why in printed
+        assert "ask the agent there to repeat its last answer" in printed
+        assert len(server.asked("send_message")) == 1
+        assert len(server.contents()) == posts
+        # It holds nothing up.
+        del server.answers["send_message"]
+        server.push("next")
+        await bench.until_state("next", "completed")
+    # After a week its text goes, and with it the reason to look.
+    with contextlib.closing(database.connect(inbox_path(home), inbox.SCHEMA)) as connection:
+        connection.execute("UPDATE receipts SET updated_at = updated_at - 8 * 86400")
+    assert "no such receipts" in run("borgee", "inbox", "list")[1]
 
 
 def test_status_tells_what_is_wrong_with_the_configuration(home: Path) -> None:
