@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.borgee import make_home
 from tests.support.bpp_server import BppServer
+
+if TYPE_CHECKING:
+    from tests.support.borgee_adapter import Bench
 
 if importlib.util.find_spec("borgee_plugin_sdk") is None:
     # The adapter is an extra; only what it does without its SDK can be tested then.
@@ -26,3 +30,20 @@ def server() -> Iterator[BppServer]:
 def home(tmp_path: Path, server: BppServer, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BDH_OTEL_STRICT", "1")  # a code that is not declared fails the test
     return make_home(tmp_path / "hermes", server.url)
+
+
+@pytest.fixture
+def own_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs in the test's own process takes ``home`` for Hermes' and keeps its locks there."""
+    monkeypatch.setenv("HERMES_HOME", str(home))
+    monkeypatch.setenv("HERMES_GATEWAY_LOCK_DIR", str(home / "locks"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+
+
+@pytest.fixture
+async def bench(home: Path, own_home: None) -> AsyncIterator[Bench]:
+    """A connected adapter with a handler of the test's."""
+    from tests.support.borgee_adapter import running  # needs the SDK
+
+    async with running(home) as found:
+        yield found

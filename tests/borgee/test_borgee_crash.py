@@ -23,11 +23,7 @@ from tests.support.bpp_server import BppServer
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def own_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HERMES_HOME", str(home))
-    monkeypatch.setenv("HERMES_GATEWAY_LOCK_DIR", str(home / "locks"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def ran(home: Path) -> list[str]:

@@ -31,10 +31,7 @@ KEY = "agent:main:borgee:channel:chan-1"
 
 
 @pytest.fixture(autouse=True)
-def own_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HERMES_HOME", str(home))
-    monkeypatch.setenv("HERMES_GATEWAY_LOCK_DIR", str(home / "locks"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+def no_key_around(own_home: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BORGEE_API_KEY", raising=False)
 
 

@@ -11,12 +11,7 @@ from hermes_borgee.standalone import send_once
 from tests.support.borgee_adapter import running
 from tests.support.bpp_server import BppServer, Denied
 
-
-@pytest.fixture(autouse=True)
-def own_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HERMES_HOME", str(home))
-    monkeypatch.setenv("HERMES_GATEWAY_LOCK_DIR", str(home / "locks"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 async def test_a_scheduled_job_sends_by_itself_and_leaves_nothing_behind(

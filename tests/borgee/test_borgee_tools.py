@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,8 @@ BY_NAME = {tool.name: tool for tool in tools.TOOLS}
 
 
 @pytest.fixture(autouse=True)
-def own_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HERMES_HOME", str(home))
-    monkeypatch.setenv("HERMES_GATEWAY_LOCK_DIR", str(home / "locks"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+def own_key(own_home: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BORGEE_API_KEY", "bgr_test_key")
-
-
-@pytest.fixture
-async def bench(home: Path) -> AsyncIterator[Bench]:
-    async with running(home) as found:
-        yield found
 
 
 async def call(tool: str, /, **args: Any) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def make_home(home: Path, url: str, *, model_url: str = "", **borgee: Any) -> Pa
     return home
 
 
-async def until(wanted: Callable[[], Any], seconds: float = 20) -> Any:
+async def until(wanted: Callable[[], Any], seconds: float = 60) -> Any:
     """Wait on the event loop until ``wanted()`` is truthy, and return it."""
     async with asyncio.timeout(seconds):
         while not (found := wanted()):  # noqa: ASYNC110

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,15 @@ from gateway.config import GatewayConfig, PlatformConfig
 from gateway.platform_registry import PlatformEntry, platform_registry
 from gateway.session import SessionStore
 
+from bdh_otel import database
+from hermes_borgee import inbox
 from hermes_borgee.adapter import BorgeeAdapter
+from hermes_borgee.config import inbox_path
 from hermes_borgee.evidence import note_model_call
 from hermes_borgee.link import Timing
-from hermes_borgee.receipts import Receipt
+from hermes_borgee.receipts import Outcome, Receipt, Status
 from tests.support.borgee import until
+from tests.support.receipts import plain
 
 FAST = Timing(
     probe_every=5.0,
@@ -107,8 +112,6 @@ class Bench:
         return key
 
     async def receipts(self) -> list[Receipt]:
-        from hermes_borgee import inbox
-
         assert self.adapter._desk is not None
         return await self.adapter._desk.actor.run(inbox.select)
 
@@ -117,7 +120,7 @@ class Bench:
         return [(r.source_body, r.status.value, r.outcome) for r in await self.receipts()]
 
     async def until_state(self, text: str, *statuses: str) -> Receipt:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 for receipt in await self.receipts():
                     if receipt.source_body == text and receipt.status.value in statuses:
@@ -145,6 +148,29 @@ class Bench:
 
     async def _fatal(self, adapter: Any) -> None:
         self.fatal.append(adapter.fatal_error_code)
+
+
+@contextlib.contextmanager
+def raw_inbox(home: Path) -> Iterator[sqlite3.Connection]:
+    """The inbox of a home beside the adapter, or without one."""
+    connection = database.connect(inbox_path(home), inbox.SCHEMA)
+    with contextlib.closing(connection):
+        yield connection
+
+
+def left_behind(home: Path, status: Status, session_key: str, name: str) -> int:
+    """A receipt as a killed process leaves it. Returns its number."""
+    with raw_inbox(home) as connection:
+        number = inbox.commit(connection, plain(name, session_key))
+        assert number is not None
+        if status is not Status.PENDING:
+            receipt = inbox.claim(connection, number)
+            assert receipt is not None
+            if status is not Status.CLAIMED:
+                inbox.start(connection, receipt)
+            if status is Status.IN_DOUBT:
+                inbox.mark_in_doubt(connection, Outcome.PROCESS_DIED)
+        return number
 
 
 @contextlib.asynccontextmanager
