@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MAX_TURNS = 2_000
 #: Longer than any real turn; what is older lost its end.
 MAX_AGE_SECONDS = 4 * 3600.0
-#: A turn whose API call failed may go on with another provider of the host: for so long its
-#: message is still at hand.
+#: A turn whose API call failed may go on with another provider of the host, and one that was given
+#: up may be answered all the same: for so long its message is still at hand.
 GRACE_SECONDS = 600.0
 MAX_GRACE = 256
 #: Sessions of sub-agents whose delegating turn is remembered.
@@ -72,7 +72,8 @@ class Turn:
 
 class Turns:
     """The registry. ``on_drop(turn, reason)`` is called for each turn that it gives up by itself
-    (``superseded``, ``expired``, ``evicted``), outside its lock."""
+    (``superseded``, ``expired``, ``evicted``), outside its lock; it is findable by its id for a
+    while."""
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class Turns:
         with self._lock:
             for old in self._superseded_by(turn):
                 dropped.append((self._live.pop(old.turn_id), "superseded"))
+                self._keep(old, now)
             namesake = self._live.pop(turn.turn_id, None)
             if namesake is not None and namesake is not turn:
                 dropped.append((namesake, "superseded"))
@@ -111,6 +113,7 @@ class Turns:
                     break
                 self._live.pop(oldest.turn_id)
                 dropped.append((oldest, "expired" if expired else "evicted"))
+                self._keep(oldest, now)
             self._live[turn.turn_id] = turn
             self._forget_grace(now)
         for old, reason in dropped:
@@ -128,7 +131,8 @@ class Turns:
             self._delegated.update(delegated)
 
     def revive(self, turn: Turn) -> bool:
-        """Make a turn live again that had ended in an API error; False if it had not."""
+        """Make a turn live again that had ended in an API error or was given up; False if it
+        had not."""
         with self._lock:
             if self._grace.pop(turn.turn_id, None) is None:
                 return False
@@ -180,12 +184,16 @@ class Turns:
             if live:
                 del self._live[turn.turn_id]
             if grace and live:
-                self._grace[turn.turn_id] = (self._clock(), turn)
-                while len(self._grace) > MAX_GRACE:
-                    self._grace.popitem(last=False)
+                self._keep(turn, self._clock())
             elif not grace:
                 self._grace.pop(turn.turn_id, None)
             return live
+
+    def _keep(self, turn: Turn, now: float) -> None:
+        self._grace.pop(turn.turn_id, None)  # the order is that of the times
+        self._grace[turn.turn_id] = (now, turn)
+        while len(self._grace) > MAX_GRACE:
+            self._grace.popitem(last=False)
 
     def _newest(self, session_id: str, task_id: str) -> Turn | None:
         if not session_id:  # nobody's turn is not anybody's

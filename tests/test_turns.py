@@ -91,6 +91,22 @@ def test_the_next_turn_of_a_session_ends_the_one_before(registry: Registry) -> N
     assert len(registry.turns) == 1
 
 
+def test_a_turn_that_was_given_up_is_found_when_its_answer_comes_late(registry: Registry) -> None:
+    first, second = registry.add("t1"), registry.add("t2")
+    assert registry.turns.get("t1") is first
+    assert registry.turns.get("", "s") is second, "but it is not the session's newest"
+    assert registry.turns.revive(first)
+    assert not registry.turns.revive(first)
+    assert registry.turns.remove(first)
+    assert registry.turns.get("t1") is None
+    assert len(registry.turns) == 1
+    registry.clock.now = module.GRACE_SECONDS + 1
+    third = registry.add("t3")
+    registry.clock.now += module.GRACE_SECONDS + 1
+    assert registry.turns.get("t2") is None, "for a while only"
+    assert registry.turns.get("t3") is third
+
+
 def test_a_background_review_ends_nothing_and_is_nobodys_newest_turn(registry: Registry) -> None:
     turn = registry.add("t1")
     registry.add("review", is_background_review=True)
