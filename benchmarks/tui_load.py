@@ -4,7 +4,8 @@
 
 - first paint: from the start of the process until the newest turn of a full store is on the screen
 - visible: from a span's end until its turn is on the screen
-- load: 1,000 spans a second; meanwhile keys, each timed until the screen answers it
+- keys: each timed until the screen answers it, at rest and under the load
+- load: 1,000 spans a second
 - idle: processor time while nothing happens
 - memory: resident set after all of that; with ``--soak`` after that many spans more (3,600,000 are
   an hour at 1,000 a second), fed as fast as ``--soak-rate`` says
@@ -241,6 +242,8 @@ def measure(arguments: argparse.Namespace, home: Path) -> dict[str, Any]:
         say(f"idle {result['idle_cpu_percent']} %")
         result["visible_ms"] = visible(terminal, feeder, 40)
         say(f"visible {result['visible_ms']}")
+        result["keys_at_rest_ms"] = _figures([ms for _ in range(10) for ms in press_keys(terminal)])
+        say(f"keys at rest {result['keys_at_rest_ms']}")
         result["load"] = load(terminal, store, 1_000.0, arguments.seconds)
         say(f"load {result['load']}")
         result["memory_mib"] = round(terminal.memory(), 1)
@@ -290,6 +293,22 @@ def visible(terminal: Terminal, feeder: Feeder, times: int) -> dict[str, float]:
     return _figures(took)
 
 
+def press_keys(terminal: Terminal) -> list[float]:
+    """Milliseconds from each of some keys that change the whole screen to its drawing."""
+    keys = []
+    for key, answer in ((b"?", "Keys everywhere"), (b"\x1b", "following"), (b"7", "state"),
+                        (b"1", "read gates")):  # fmt: skip
+        terminal.forget()
+        began = time.perf_counter()
+        terminal.press(key)
+        # A lone Escape is held back by every terminal program, to tell it from a sequence.
+        took = terminal.wait(answer) - began
+        if key != b"\x1b":
+            keys.append(took * 1_000)
+        time.sleep(random.uniform(0.2, 0.4))
+    return keys
+
+
 def load(terminal: Terminal, store: Path, rate: float, seconds: float) -> dict[str, Any]:
     last = f"last-{random.getrandbits(64):016x}"
     before_cpu, before = terminal.cpu(), time.perf_counter()
@@ -298,16 +317,7 @@ def load(terminal: Terminal, store: Path, rate: float, seconds: float) -> dict[s
     feeder = feed_in_process(store, rate, int(rate * seconds), last)
     keys: list[float] = []
     while feeder.poll() is None:
-        for key, answer in ((b"?", "Keys everywhere"), (b"\x1b", "following"), (b"7", "state"),
-                            (b"1", "read gates")):  # fmt: skip
-            terminal.forget()
-            began = time.perf_counter()
-            terminal.press(key)
-            # A lone Escape is held back by every terminal program, to tell it from a sequence.
-            took = terminal.wait(answer) - began
-            if key != b"\x1b":
-                keys.append(took * 1_000)
-            time.sleep(0.3)
+        keys += press_keys(terminal)
     fed = int(feeder.communicate()[0])
     took_all = time.perf_counter() - before
     shown = is_shown(terminal, last)

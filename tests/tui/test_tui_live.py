@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from textual import events
+from textual.widgets import Input
+
 from bdh_bridge.paths import BridgePaths
 from bdh_otel.tracer import Tracer
 from tests.tui import scenes
-from tests.tui.conftest import Drive
+from tests.tui.conftest import Drive, Driver
 
 
 async def test_newest_turns_are_on_top_with_marks_scores_and_write_state(
@@ -151,3 +154,35 @@ async def test_news_come_in_behind_an_open_dialog(home: Path, drive: Drive) -> N
         scenes.play(BridgePaths(home).spans, 3, over_seconds=1)
         await ui.until(lambda: len(ui.pane("live").turns) == before + 3)
         await ui.press("escape")
+
+
+def type_quickly(ui: Driver, *keys: str) -> None:
+    """Several keys in one go, as a slow connection brings them."""
+    for key in keys:
+        ui.app.post_message(events.Key(key, key if len(key) == 1 else None))
+
+
+async def test_keys_typed_at_once_go_where_the_ones_before_them_lead(
+    home: Path, drive: Drive
+) -> None:
+    async with drive(home) as ui:
+        live = ui.pane("live")
+        text = "text:quartz"
+        names = {":": "colon"}
+        keys = [events.Key(names.get(char, char), char) for char in text]
+        for key in [events.Key("slash", "/"), *keys, events.Key("enter", "\r")]:
+            ui.app.post_message(key)
+        type_quickly(ui, "j", "4")
+        await ui.until(lambda: ui.app.pane("providers") and ui.pane("providers").display)
+        assert ui.app.screen.query_one("#live Input", Input).value == text
+        assert ui.app.is_running
+        await ui.press("1")
+        assert ui.app.focused is live.lines
+
+
+async def test_enter_gives_the_focus_away_before_the_next_key(home: Path, drive: Drive) -> None:
+    async with drive(home) as ui:
+        await ui.press("slash", "a")
+        type_quickly(ui, "enter", "f", "2")
+        await ui.until(lambda: ui.app.pane("turn") and ui.pane("turn").display)
+        assert ui.app.screen.query_one("#live Input", Input).value == "a"

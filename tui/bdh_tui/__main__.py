@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import re
 import shlex
 import sys
@@ -40,6 +41,10 @@ def main(argv: list[str] | None = None) -> int:
     from bdh_tui.app import BridgeApp
 
     app = BridgeApp(loaded, source, arguments.screen)
+    # Thousands of small objects a second come and go: the collector needn't look through all that
+    # was imported each time.
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
     if arguments.screenshot is not None:
         from bdh_tui import picture
 

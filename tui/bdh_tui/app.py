@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Static
 
 from bdh_tui import themes
+from bdh_tui.fields import Field
 from bdh_tui.health import HealthChanged, Watch
 from bdh_tui.history import History
 from bdh_tui.keybar import KeyBar
@@ -142,6 +143,16 @@ class BridgeApp(App[None]):
     def _begin(self) -> None:
         """After the first paint: nothing here may delay it."""
         self.watch_over.start()
+        # The first key that asks for another screen needn't wait for its modules.
+        threading.Thread(target=self._import_screens, name="bdh-tui-import", daemon=True).start()
+
+    def _import_screens(self) -> None:
+        import bdh_tui.dialogs
+        import bdh_tui.help  # noqa: F401
+
+        for name, (_, find) in SCREENS.items():
+            if self.refusal(name) is None:
+                find()
 
     def follow(self, since: int) -> None:
         """Begin to follow the store after this sequence number; later calls change nothing."""
@@ -299,6 +310,29 @@ class BridgeApp(App[None]):
         self.run_worker(offer(), group="switch")
 
     # Keys
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key) and not event.is_forwarded and await self._take_key(event):
+            return
+        await super().on_event(event)
+
+    async def _take_key(self, event: events.Key) -> bool:
+        """Do what a key is for before the next one is looked at.
+
+        The library sends a key through the queues of the focused widget and all above it, and
+        meanwhile the next one after it: what is typed quickly behind ``/`` would be commands, and
+        what follows Enter would go into the filter.
+        """
+        focused = self.focused
+        if isinstance(focused, Field) and event.is_printable and event.character:
+            focused.type_in(event.character)
+            return True
+        if focused and focused.check_consume_key("a", "a") and not isinstance(focused, Field):
+            return False  # text of the library's own: all of its keys in one queue
+        active = self.screen.active_bindings.get(event.key)
+        if active is None or not active.enabled:
+            return False
+        return await self.run_action(active.binding.action, active.node)
 
     def action_next_theme(self) -> None:
         names = [theme.name for theme in themes.THEMES]

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Region, Size, Spacing
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
@@ -74,6 +74,7 @@ class LineList(ScrollView, can_focus=True):
         """The immutable object that a line is drawn from: as long as it is the same, so is the
         line. Lists that are drawn anew many times a second say so."""
         self._drawn: dict[int, tuple[object, int, Strip]] = {}
+        self._look: tuple[object, str] | None = None
         self.empty = empty
         """What is said where there is no line."""
         self.count = 0
@@ -93,30 +94,54 @@ class LineList(ScrollView, can_focus=True):
         """Put the cursor on a line and bring it into view."""
         self.cursor = index
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Lines as they are remembered. The library remembers places, and in a list that moves
+        each place holds another line each time: that is most of the work of a busy screen."""
+        self._forget_other_looks()
+        if self.styles.gutter != Spacing():
+            return super().render_lines(crop)
+        width, outer = self.scrollable_content_region.width, self.size.width
+        filters, background = self.get_line_filters(), self.background_colors[1]
+        strips = []
+        for y in crop.line_range:
+            strip = self._line(y, width, outer)
+            for one in filters:
+                strip = strip.apply_filter(one, background)
+            strips.append(strip)
+        if crop.column_span == (0, outer):
+            return strips
+        return [strip.crop(*crop.column_span) for strip in strips]
+
     def render_line(self, y: int) -> Strip:
-        width = self.scrollable_content_region.width
+        return self._line(y, self.scrollable_content_region.width, self.size.width)
+
+    def _line(self, y: int, width: int, outer: int) -> Strip:
+        """``width`` cells of text, and then, up to ``outer``, the scroll bar's place."""
         index = y + self.scroll_offset.y
         if index >= self.count:
-            text = self.empty if not self.count and y == 1 else ""
-            return self._strip(Content(f"  {text}" if text else ""), width, False)
+            text = f"  {self.empty}" if not self.count and y == 1 else ""
+            return self._strip(Content(text), width, outer, False)
         marked = index == self.cursor
         if self._of is None or marked:
-            return self._strip(self._draw(index, width), width, marked)
+            return self._strip(self._draw(index, width), width, outer, marked)
         source = self._of(index)
         known = self._drawn.get(id(source))
-        if known is not None and known[0] is source and known[1] == width:
+        if known is not None and known[0] is source and known[1] == outer:
             return known[2]
-        strip = self._strip(self._draw(index, width), width, marked)
+        strip = self._strip(self._draw(index, width), width, outer, marked)
         if len(self._drawn) > _REMEMBERED:
             self._drawn.clear()
-        self._drawn[id(source)] = (source, width, strip)
+        self._drawn[id(source)] = (source, outer, strip)
         return strip
 
-    def notify_style_update(self) -> None:
-        self._drawn.clear()
-        super().notify_style_update()
+    def _forget_other_looks(self) -> None:
+        """Not with every change of style: the focus comes and goes, and changes none of these."""
+        look = (self.visual_style, self.app.theme)
+        if look != self._look:
+            self._look = look
+            self._drawn.clear()
 
-    def _strip(self, content: Content, width: int, marked: bool) -> Strip:
+    def _strip(self, content: Content, width: int, outer: int, marked: bool) -> Strip:
         base = self.visual_style
         if marked:
             name = "lines--cursor" if self.has_focus else "lines--cursor-away"
@@ -124,7 +149,8 @@ class LineList(ScrollView, can_focus=True):
         parse = self.app.stylesheet.parse_style
         pieces = content.truncate(width).render(base, "", parse)
         strip = Strip([Segment(text, style.rich_style) for text, style in pieces])
-        return strip.adjust_cell_length(width, base.rich_style)
+        strip = strip.adjust_cell_length(width, base.rich_style)
+        return strip.adjust_cell_length(outer, self.visual_style.rich_style)
 
     # Moving about
 

@@ -17,6 +17,8 @@ from bdh_tui.turns import TurnSummary
 
 #: Seconds between two looks. A look without news costs one statement.
 INTERVAL = 0.1
+#: Spans after which the next look is put off to twice that: nobody reads faster, and keys go first.
+MANY = 100
 #: Spans taken in at once, and seconds of them that are worth catching up with one by one.
 BATCH = 2_000
 
@@ -62,6 +64,7 @@ class Tail:
     def run(self) -> None:
         """Until :meth:`stop`; never raises for what the store does."""
         while not self._stop.is_set():
+            pause = self.interval
             try:
                 news = self.look()
             except FileNotFoundError:
@@ -72,11 +75,12 @@ class Tail:
             else:
                 self._say("")
                 if news is not None:
+                    pause = self.interval * (2 if news.reload or news.spans > MANY else 1)
                     self.post(news)
                     # The next look waits until the screen has taken this one in.
                     while not news.taken.wait(0.05) and not self._stop.is_set():
                         pass
-            self._stop.wait(self.interval)
+            self._stop.wait(pause)
 
     def look(self) -> News | None:
         """What is new since the last look. Raises what the reader raises."""

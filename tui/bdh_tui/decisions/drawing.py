@@ -10,19 +10,19 @@ from bdh_bridge.operator.wording import short
 from bdh_tui.charts import bar, columns, spark
 from bdh_tui.decisions.figures import Figures, Histogram, ReasonCount, Step
 from bdh_tui.text import GOOD, HEAD, MUTED, SKIP, Line, clock, number, plain
-from bdh_tui.window import WINDOWS, Window
+from bdh_tui.text import count as counted
 
 
-def head(figures: Figures | None, window: Window, width: int) -> Content:
-    line = Line().add(" ")
-    for one in WINDOWS:
-        line.add(f" {one.title} ", "reverse bold" if one is window else MUTED)
+def head(line: Line, figures: Figures | None, width: int) -> Content:
+    """``line`` tells the windows already."""
     if figures is None:
         return line.add("   reading…", MUTED).content()
     turns, read, written = (sum(part) for part in (figures.turns, figures.read, figures.written))
-    line.add(f"   {number(turns)}", HEAD).add(" turns  ", MUTED)
+    line.add(f"   {number(turns)}", HEAD).add(" turn  " if turns == 1 else " turns  ", MUTED)
     line.add(f"{number(read)}", GOOD if read else "").add(" read  ", MUTED)
     line.add(f"{number(written)}", GOOD if written else "").add(" written  ", MUTED)
+    if figures.share < 1:
+        line.add(f"counting, {figures.share:.0%} ", SKIP)
     room = width - line.width - 2
     return line.add(
         spark(figures.turns, min(room, 60), low=0) if room > 8 else "", "$bar"
@@ -52,7 +52,7 @@ def funnel(
 def histogram(data: Histogram, width: int, height: int) -> Content:
     """Columns with the threshold drawn as a line between what passes and what doesn't."""
     total = sum(data.counts)
-    title = Line().add(f" {data.title}", HEAD).add(f"  {number(total)} retrievals", MUTED)
+    title = Line().add(f" {data.title}", HEAD).add(f"  {counted(total, 'retrieval')}", MUTED)
     if data.threshold is not None:
         title.add(f"  threshold {data.threshold:g}", SKIP)
     each = max(1, min(3, (width - 4) // len(data.counts)))

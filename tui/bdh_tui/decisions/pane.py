@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import time
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widget import Widget
 from textual.widgets import Static
 
 from bdh_tui.decisions import drawing
 from bdh_tui.decisions.figures import Figures, examples, figures
+from bdh_tui.decisions.tally import Tally
+from bdh_tui.figures import FiguresPane
 from bdh_tui.lines import LineList
-from bdh_tui.pane import Pane
 from bdh_tui.text import MUTED, Line, plain
-from bdh_tui.window import WINDOWS
+from bdh_tui.window import WINDOWS, Window
 
-#: Seconds between two counts at least; a count that takes long is made less often.
-EVERY, TIMES_ITS_COST = 3.0, 10.0
+NOTHING = "Nothing was stopped in this window."
 
 
-class DecisionsPane(Pane):
+class DecisionsPane(FiguresPane):
     title: ClassVar[str] = "Decisions"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w,right", "window(1)", "Window"),
-        Binding("left", "window(-1)", "Window", show=False),
         Binding("h", "histograms", "Scores"),
-        Binding("enter", "activate", "Its turns"),
     ]
 
     def __init__(self) -> None:
-        super().__init__(id="decisions")
-        self._window = 1
+        super().__init__(id="decisions", window=WINDOWS[1])
         self._figures: Figures | None = None
-        self._next = 0.0
-        self._counting = False
+        self._tallies: dict[Window, Tally] = {}
 
     def compose(self) -> ComposeResult:
         yield Static(id="decisions-head")
@@ -46,54 +40,35 @@ class DecisionsPane(Pane):
             yield VerticalScroll(Static(), id="funnel")
             yield VerticalScroll(Static(), id="histograms")
         yield Static(Content.styled(" Why turns were stopped", MUTED), classes="columns")
-        yield LineList(self._draw, empty="Nothing was stopped in this window.")
+        yield LineList(self._draw)
         yield Static(id="examples")
-
-    @property
-    def lines(self) -> LineList:
-        return self.query_one(LineList)
-
-    def first_focus(self) -> Widget:
-        return self.lines
-
-    def on_mount(self) -> None:
-        self.set_interval(0.5, self._count_if_due)
-
-    def entered(self) -> None:
-        super().entered()
-        self._next = 0.0
-        self._count_if_due()
 
     def on_resize(self) -> None:
         self.set_class(self.size.width < 100 or self.size.height < 22, "-narrow")
         self._show()
 
-    # Counting
+    def question(self) -> Callable[[], Any]:
+        reader = self.bridge.counting.reader
+        tally = self._tallies.setdefault(self.window, Tally(reader, self.window))
+        return lambda: figures(tally.advance())
 
-    def _count_if_due(self) -> None:
-        if not self.display or self._counting or time.monotonic() < self._next:
-            return
-        self._counting = True
-        reader, window, began = self.bridge.counting.reader, WINDOWS[self._window], time.monotonic()
+    def answer(self, found: Any) -> bool:
+        assert isinstance(found, Figures)
+        self._figures = found
+        self._show()
+        return found.share < 1
 
-        def then(found: Figures) -> None:
-            took = time.monotonic() - began
-            self._next = time.monotonic() + max(EVERY, TIMES_ITS_COST * took)
-            self._counting = False
-            if window is WINDOWS[self._window]:
-                self._figures = found
-                self._show()
-
-        self.in_thread(lambda: figures(reader, window), then, "figures")
-
-    def failed(self, group: str, error: Exception) -> None:
-        self._counting, self._next = False, time.monotonic() + EVERY
+    def forget(self) -> None:
+        self._figures = None
+        self._show()
 
     def _show(self) -> None:
         found, width = self._figures, self.size.width
-        head = drawing.head(found, WINDOWS[self._window], width)
+        head = drawing.head(self.windows(), found, width)
         self.query_one("#decisions-head", Static).update(head)
+        self.lines.empty = NOTHING if found is not None else ""
         if found is None:
+            self.lines.show(0)
             return
         half = width if self.has_class("-narrow") else width // 2 - 1
         funnels = [
@@ -124,7 +99,7 @@ class DecisionsPane(Pane):
             self.query_one("#examples", Static).update("")
             return
         reason = self._figures.reasons[min(self.lines.cursor, len(self._figures.reasons) - 1)]
-        reader, window = self.bridge.counting.reader, WINDOWS[self._window]
+        reader, window = self.bridge.counting.reader, self.window
 
         def then(found: list[str]) -> None:
             told = [Line().add(" e.g. ", MUTED).add(plain(text, 300)).content() for text in found]
@@ -133,12 +108,6 @@ class DecisionsPane(Pane):
         self.in_thread(lambda: examples(reader, reason, window, 3), then, "examples")
 
     # Keys
-
-    def action_window(self, step: int) -> None:
-        self._window = (self._window + step) % len(WINDOWS)
-        self._figures, self._next, self._counting = None, 0.0, False
-        self._show()
-        self._count_if_due()
 
     def action_histograms(self) -> None:
         """On a small screen, scores in the funnel's place."""

@@ -72,7 +72,9 @@ class LivePane(Pane):
         # Kept here: news may come in while the application is being taken down.
         self.lines = LineList(self._draw, of=lambda index: self.turns[index], empty=NOTHING)
         self._field = Field(
-            placeholder="/ filter: gate:blacklist decision:skip text:…", compact=True
+            placeholder="/ filter: gate:blacklist decision:skip text:…",
+            compact=True,
+            then=lambda: self.lines,
         )
         self._state = Static(id="live-state")
         self._header = Static(id="live-header", classes="columns")
@@ -94,7 +96,7 @@ class LivePane(Pane):
 
     def on_resize(self) -> None:
         width = self.lines.scrollable_content_region.width
-        self._header.update(row.header(width))
+        self._header.update(row.header(width), layout=False)
 
     # Loading
 
@@ -233,11 +235,19 @@ class LivePane(Pane):
             line.add(f"❚❚ paused{new}: f follows ", SKIP)
         if self._filter and self._older and self._searched_to is not None:
             line.add(f"searched to {clock(self._searched_to.start_ns)}, go down for more ", MUTED)
-        self._state.update(line.content())
+        self._tell(line.content())
         self.lines.empty = (
             "No turn matches the filter." if self._filter else
             NOTHING
         )  # fmt: skip
+
+    def _tell(self, told: Content) -> None:
+        """Beside the filter. Said anew with every span that comes in: a new layout of the whole
+        screen is only for words that take another width."""
+        known = self._state.content
+        if told != known:
+            same = isinstance(known, Content) and known.cell_length == told.cell_length
+            self._state.update(told, layout=not same)
 
     def set_filter(self, text: str) -> None:
         self._field.value = text
@@ -288,14 +298,9 @@ class LivePane(Pane):
         try:
             self._filter = Filter.parse(event.value)
         except FilterError as error:
-            state = Content.styled(f"{plain(str(error), 120)} ", BAD)
-            self._state.update(state)
+            self._tell(Content.styled(f"{plain(str(error), 120)} ", BAD))
             return
         self.load()
-
-    @on(Input.Submitted)
-    def _filter_done(self) -> None:
-        self.take_focus(self.lines)
 
     @on(LineList.Activated)
     def _open(self, event: LineList.Activated) -> None:

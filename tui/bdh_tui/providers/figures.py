@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bdh_otel import attributes as attr
 from bdh_otel.reader import SpanReader
@@ -65,32 +64,40 @@ def providers(
     """The chain in its order, then whatever else was asked. Raises what the reader raises."""
     found = {name: Provider(name, place=place) for place, name in enumerate(chain, start=1) if name}
     since = window.since_ns()
-    rows = reader.rows(
-        "SELECT start_ns, end_ns, outcome, attributes FROM spans"
-        " WHERE name >= 'chat' AND name < 'chau' AND start_ns >= ?"
-        " ORDER BY start_ns DESC LIMIT ?",
-        (since, MOST),
-    )
-
+    rows = reader.rows(_HOPS, (since, MOST))
     part = window.seconds * 1_000_000_000 // STEPS
     for row in rows:
-        values = json.loads(row["attributes"])
-        name = str(values.get(attr.PROVIDER_NAME) or "unknown")
+        name = str(row["name"] or "unknown")
         provider = found.setdefault(name, Provider(name))
         place = min(max((row["start_ns"] - since) // part, 0), STEPS - 1)
-        _count(provider, row, values, place)
+        _count(provider, row, place)
     for provider in found.values():
         provider.durations.sort()
     _circuits(found, state)
     return sorted(found.values(), key=lambda one: (one.place == 0, one.place, one.name))
 
 
-def _count(provider: Provider, row: Any, values: dict[str, Any], place: int) -> None:
+def _value(name: str) -> str:
+    return f"json_extract(attributes, '$.\"{name}\"')"
+
+
+# Read by SQLite, which leaves the interpreter to the screen meanwhile.
+_HOPS = (
+    f"SELECT start_ns, end_ns, outcome, {_value(attr.PROVIDER_NAME)} AS name,"  # noqa: S608
+    f" {_value(attr.REQUEST_MODEL)} AS model, {_value(attr.HOP_ERROR)} AS error,"
+    f" CAST({_value(attr.INPUT_TOKENS)} AS INTEGER) AS input_tokens,"
+    f" CAST({_value(attr.OUTPUT_TOKENS)} AS INTEGER) AS output_tokens"
+    " FROM spans WHERE name >= 'chat' AND name < 'chau' AND start_ns >= ?"
+    " ORDER BY start_ns DESC LIMIT ?"
+)
+
+
+def _count(provider: Provider, row: sqlite3.Row, place: int) -> None:
     outcome = str(row["outcome"] or "open")
     provider.outcomes[outcome] += 1
-    provider.model = provider.model or str(values.get(attr.REQUEST_MODEL) or "")
-    provider.input_tokens += int(values.get(attr.INPUT_TOKENS) or 0)
-    provider.output_tokens += int(values.get(attr.OUTPUT_TOKENS) or 0)
+    provider.model = provider.model or str(row["model"] or "")
+    provider.input_tokens += row["input_tokens"] or 0
+    provider.output_tokens += row["output_tokens"] or 0
     if outcome in NOT_ASKED:
         return
     if row["end_ns"] is not None:
@@ -101,7 +108,7 @@ def _count(provider: Provider, row: Any, values: dict[str, Any], place: int) -> 
     provider.failed[place] += 1
     if row["start_ns"] > provider.last_error_ns:
         provider.last_error_ns = row["start_ns"]
-        provider.last_error = str(values.get(attr.HOP_ERROR) or outcome)
+        provider.last_error = str(row["error"] or outcome)
 
 
 def _circuits(found: dict[str, Provider], path: Path) -> None:

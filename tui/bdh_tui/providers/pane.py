@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.widget import Widget
 from textual.widgets import Static
 
 from bdh_bridge.operator.wording import hop
 from bdh_tui.charts import beside, chart, spark
+from bdh_tui.figures import FiguresPane
 from bdh_tui.lines import LineList
-from bdh_tui.pane import Pane
 from bdh_tui.providers.figures import NOT_ASKED, Provider, providers
 from bdh_tui.text import BAD, GOOD, HEAD, MUTED, SKIP, Line, age, clock, number, plain
 from bdh_tui.window import STEPS, WINDOWS
 
-EVERY = 3.0
 
-
-class ProvidersPane(Pane):
+class ProvidersPane(FiguresPane):
     title: ClassVar[str] = "Providers"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w,right", "window(1)", "Window"),
-        Binding("left", "window(-1)", "Window", show=False),
-        Binding("enter", "activate", "Its turns"),
-    ]
 
     def __init__(self) -> None:
-        super().__init__(id="providers")
-        self._window = 2
+        super().__init__(id="providers", window=WINDOWS[2])
         self._providers: list[Provider] = []
-        self._next = 0.0
 
     def compose(self) -> ComposeResult:
         yield Static(id="providers-head")
@@ -43,52 +32,30 @@ class ProvidersPane(Pane):
         yield LineList(self._draw, empty="No provider was asked.")
         yield Static(id="providers-detail")
 
-    @property
-    def lines(self) -> LineList:
-        return self.query_one(LineList)
-
-    def first_focus(self) -> Widget:
-        return self.lines
-
-    def on_mount(self) -> None:
-        self.set_interval(1.0, self._look)
-
-    def entered(self) -> None:
-        super().entered()
-        self._next = 0.0
-        self._look()
-
     def on_resize(self) -> None:
         width = self.lines.scrollable_content_region.width
-        self.query_one("#providers-columns", Static).update(_header(width))
+        self.query_one("#providers-columns", Static).update(_header(width), layout=False)
 
-    def _look(self) -> None:
-        if not self.display or time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + EVERY
-        window, reader = WINDOWS[self._window], self.bridge.counting.reader
-        loaded = self.bridge.loaded
-        own = not self.bridge.source.read_only
+    def question(self) -> Callable[[], Any]:
+        loaded, own = self.bridge.loaded, not self.bridge.source.read_only
+        reader, window = self.bridge.counting.reader, self.window
         chain = [name.strip() for name in loaded.settings.rewrite_chain.split(",")] if own else []
+        return lambda: providers(reader, window, chain, loaded.paths.state)
 
-        def then(found: list[Provider]) -> None:
-            if window is WINDOWS[self._window]:
-                self._providers = found
-                self.lines.show(len(found))
-                self._head()
-                self._detail()
+    def answer(self, found: Any) -> bool:
+        self._providers = found
+        self.lines.show(len(found))
+        self._head()
+        self._detail()
+        return False
 
-        self.in_thread(
-            lambda: providers(reader, window, chain, loaded.paths.state), then, "providers"
-        )
+    def forget(self) -> None:
         self._head()
 
     def _head(self) -> None:
-        line = Line().add(" ")
-        for one in WINDOWS:
-            line.add(f" {one.title} ", "reverse bold" if one is WINDOWS[self._window] else MUTED)
+        line = self.windows()
         asked = sum(provider.asked for provider in self._providers)
-        line.add(f"   {number(asked)}", HEAD).add(" requests", MUTED)
+        line.add(f"   {number(asked)}", HEAD).add(" request" if asked == 1 else " requests", MUTED)
         settings = self.bridge.loaded.settings
         if not self.bridge.source.read_only and not settings.asks_model:
             line.add("\n Rewrite is off (BDH_QUERY_REWRITE_ENABLED): no turn asks them now.", SKIP)
@@ -128,11 +95,6 @@ class ProvidersPane(Pane):
         detail.update(told if height < 2 else Content("\n").join([told, Content(""), *charts]))
 
     # Keys
-
-    def action_window(self, step: int) -> None:
-        self._window = (self._window + step) % len(WINDOWS)
-        self._next = 0.0
-        self._look()
 
     @on(LineList.Activated)
     def _its_turns(self) -> None:
