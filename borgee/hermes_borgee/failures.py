@@ -80,14 +80,17 @@ def link_failure(error: BaseException) -> LinkFailure:
             False,
             retry_after,
         )
-    if code.startswith("bpp.websocket_") or (
-        isinstance(error, ValueError) and not isinstance(error, BorgeeError)
-    ):
+    if code.startswith("bpp.websocket_"):
         return LinkFailure(LinkKind.CONFIG, str(error), final=True)
     if any(isinstance(cause, OSError | TimeoutError) for cause in _chain(error)):
         cause = next(c for c in _chain(error) if isinstance(c, OSError | TimeoutError))
         text = str(cause) or type(cause).__name__
         return LinkFailure(LinkKind.NETWORK, f"the server can't be reached: {text[:200]}")
+    if isinstance(error, ValueError | RecursionError) and not isinstance(error, BorgeeError):
+        # What Python's JSON reader will not read: a number of thousands of digits, say.
+        return LinkFailure(
+            LinkKind.PROTOCOL, f"the server sent a frame that can't be read: {error}"[:300]
+        )
     if isinstance(error, ProtocolError) and code not in ("bpp.connection_lost",):
         return LinkFailure(LinkKind.PROTOCOL, f"the connection broke off: {error} ({code})"[:300])
     return LinkFailure(

@@ -33,6 +33,7 @@ from borgee_plugin_sdk import BorgeePluginOptions as Options
 
 from hermes_borgee.config import BorgeeConfig
 from hermes_borgee.failures import LinkFailure, LinkKind, link_failure
+from hermes_borgee.pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class Link:
         self._on_final = on_final
         self._on_stop_turn = on_stop_turn
         self._client: BorgeePluginClient | None = None
+        self._pace: Pace | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._silent = False
         self._settled = asyncio.Event()
@@ -102,6 +104,11 @@ class Link:
     @property
     def online(self) -> bool:
         return self.state is LinkState.ONLINE and self._client is not None
+
+    @property
+    def _waits_for_inbox(self) -> bool:
+        """Whether frames are held back: an answer may be among them."""
+        return self._pace is not None and self._pace.waiting
 
     @property
     def agent_id(self) -> str:
@@ -169,6 +176,7 @@ class Link:
             )
         except ValueError as error:
             raise LinkFailure(LinkKind.CONFIG, str(error), final=True) from error
+        self._pace = Pace(client)
         try:
             await client.connect()
             me = await client.get_me()
@@ -259,7 +267,7 @@ class Link:
         while True:
             await asyncio.sleep(self._timing.probe_every)
             client = self._client
-            if client is None or not self.online:
+            if client is None or not self.online or self._waits_for_inbox:
                 misses = 0
                 continue
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.support.bpp_server import BppServer
 
 if TYPE_CHECKING:
     from tests.support.borgee_adapter import Bench
+    from tests.support.borgee_link import Watched
 
 if importlib.util.find_spec("borgee_plugin_sdk") is None:
     # The adapter is an extra; only what it does without its SDK can be tested then.
@@ -47,3 +49,15 @@ async def bench(home: Path, own_home: None) -> AsyncIterator[Bench]:
 
     async with running(home) as found:
         yield found
+
+
+@pytest.fixture
+async def online(home: Path) -> AsyncIterator[Watched]:
+    """A link that is connected; nothing of it may stay when it is closed."""
+    from tests.support.borgee_link import watched
+
+    found = watched(home)
+    await found.link.start()
+    yield found
+    await found.link.close()
+    assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("borgee")]
