@@ -27,15 +27,21 @@ REQUIRED = {
 def register(ctx: Any) -> None:
     """Hermes' entry point, called once when the host loads the plugin.
 
-    A missing dependency leaves nothing registered and one line in the log; nothing is raised.
+    A missing dependency leaves nothing registered but a command that says what to install, and
+    one line in the log; nothing is raised.
     """
     missing = missing_dependencies()
     if missing:
-        logging.getLogger(__name__).error(
-            "[bdh-bridge] not loaded: %s missing. Install with: %s",
-            " and ".join(missing),
-            install_command(sys.executable, *(f"'{name}'" for name in missing)),
-        )
+        command = install_command(sys.executable, *(f"'{name}'" for name in missing))
+        sentence = f"not loaded, missing: {', '.join(missing)}. Install with: {command}"
+        log = logging.getLogger(__name__)
+        log.error("[bdh-bridge] %s", sentence)
+        try:
+            from bdh_bridge import bare
+
+            bare.register(ctx, f"the BDH bridge is {sentence}")
+        except Exception:
+            log.exception("[bdh-bridge] its command could not be registered")
         return
     from bdh_bridge.plugin import register as register_plugin
 

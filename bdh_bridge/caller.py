@@ -90,10 +90,15 @@ def session_of(caller: Caller) -> str:
 
 
 def home_of(caller: Caller) -> Path | None:
-    """The home of the profile that a gateway of several serves in this chat, else None."""
-    if caller.gateway is None or not getattr(caller.source, "profile", None):
+    """The home of the profile that serves this chat where the gateway serves several, else None.
+
+    Asked of the host as it asks itself before a turn: by what the message's source says, else by
+    its routes. Without ``multiplex_profiles`` every chat is its own home's, whatever a source says.
+    """
+    gateway = caller.gateway
+    if gateway is None or not getattr(gateway.config, "multiplex_profiles", False):
         return None
-    return Path(caller.gateway._resolve_profile_home_for_source(caller.source)).absolute()
+    return Path(gateway._resolve_profile_home_for_source(caller.source)).absolute()
 
 
 def _identify(command: str, arguments: str) -> Caller:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -40,8 +41,7 @@ class SlashCommand:
     def __init__(self, bridge: Callable[[Path | None], Bridge | None]) -> None:
         """``bridge`` gives the one of a home (None: of the current one), None where it has none."""
         self._find_bridge = bridge
-        # Threads of its own: the host's may all be busy with turns.
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="bdh-slash")
+        self._threads: tuple[int, ThreadPoolExecutor] | None = None
 
     async def run(self, arguments: str = "") -> str:
         """Never raises; the event loop only waits."""
@@ -53,7 +53,7 @@ class SlashCommand:
             # The host's choice of a home is in the context, as is who asks.
             context = contextvars.copy_context()
             work = asyncio.get_running_loop().run_in_executor(
-                self._threads, context.run, self.answer, arguments, caller
+                self._pool(), context.run, self.answer, arguments, caller
             )
             return await asyncio.wait_for(work, SECONDS)
         except TimeoutError:
@@ -61,6 +61,13 @@ class SlashCommand:
         except Exception:
             log.warning("[bdh-bridge] /%s failed", NAME, exc_info=True)
             return "That went wrong; the log says how."
+
+    def _pool(self) -> ThreadPoolExecutor:
+        """Threads of its own: the host's may all be busy with turns. A fork leaves them behind."""
+        pid = os.getpid()
+        if self._threads is None or self._threads[0] != pid:
+            self._threads = pid, ThreadPoolExecutor(2, thread_name_prefix="bdh-slash")
+        return self._threads[1]
 
     def answer(self, arguments: str, caller: Caller) -> str:
         """What ``caller`` is told. Blocks; may raise."""
@@ -148,9 +155,9 @@ def _resume(bridge: Bridge, rest: str, caller: Caller) -> str:
 
 def _blacklist(bridge: Bridge, rest: str, caller: Caller) -> str:
     from bdh_bridge.gates.blacklist import resolve_blacklist
-    from bdh_bridge.gates.blacklist_edit import append_rule
     from bdh_bridge.gates.blacklist_file import edit
     from bdh_bridge.gates.blacklist_rules import literal_line, parse
+    from bdh_bridge.operator.blacklist import with_rule
 
     if not rest:
         return f"Usage: /{NAME} blacklist <text>"
@@ -159,7 +166,7 @@ def _blacklist(bridge: Bridge, rest: str, caller: Caller) -> str:
 
     def change(text: str) -> str:
         known = any(rule.source == line and rule.enabled for rule in parse(text))
-        return text if known else append_rule(text, line)
+        return text if known else with_rule(text, line)
 
     edit(resolve_blacklist(loaded.settings, loaded.paths), change)
     return "Prompts that hold this text are kept out of the graph from the next message on."

@@ -30,7 +30,7 @@ PACKAGES = {
 }
 #: Hermes' door: ``register`` in the package hands over to the plugin. Who imports the package for
 #: its version does not need the plugin.
-DOOR = ("bdh_bridge", "bdh_bridge.plugin")
+DOOR = {("bdh_bridge", "bdh_bridge.plugin"), ("bdh_bridge", "bdh_bridge.bare")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,11 @@ SHARED, BASE = "shared: decisions and stores, without Hermes", "foundations"
 PARTS = (
     Part("hermes_borgee", "Borgee platform, inbox", ("hermes_borgee",), AGENT, 0),
     Part(
-        "plugin", "registration, hooks, /bdh", _bridge("plugin homes hooks author slash"), AGENT, 1
+        "plugin",
+        "registration, hooks, /bdh",
+        _bridge("plugin bare homes hooks author slash"),
+        AGENT,
+        1,
     ),
     Part(
         "bridge",
@@ -148,7 +152,7 @@ def between_parts(imports: Imports) -> Counter[tuple[str, str]]:
     counted: Counter[tuple[str, str]] = Counter()
     for (importer, imported), times in imports.edges.items():
         pair = part_of(importer).name, part_of(imported).name
-        if pair[0] != pair[1] and (importer, imported) != DOOR:
+        if pair[0] != pair[1] and (importer, imported) not in DOOR:
             counted[pair] += times
     return counted
 

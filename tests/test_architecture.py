@@ -38,7 +38,7 @@ def reached(start: str) -> set[str]:
             continue
         found.add(module)
         parents = [module.rsplit(".", n)[0] for n in range(1, module.count(".") + 1)]
-        direct = [b for a, b in IMPORTS.edges if a == module and (a, b) != script.DOOR]
+        direct = [b for a, b in IMPORTS.edges if a == module and (a, b) not in script.DOOR]
         left += [*parents, *direct]
     return found
 

@@ -49,6 +49,22 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for group in GROUPS:
         importlib.import_module(f"bdh_bridge.cli.{group}").add(commands)
+    _help_where_bare(parser)
+
+
+def _help_where_bare(parser: argparse.ArgumentParser) -> None:
+    """Without its command a parser says what there is: status 2, as argparse has it."""
+
+    def show(args: argparse.Namespace) -> int:
+        parser.print_help(sys.stderr)
+        return 2
+
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            action.required = False
+            parser.set_defaults(command=show)
+            for child in action.choices.values():
+                _help_where_bare(child)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,9 +96,20 @@ def load_quietly(args: argparse.Namespace) -> Loaded:
         raise CommandError(str(error)) from error
 
 
-def settings_of(args: argparse.Namespace) -> Loaded:
-    """The same; warnings go to stderr."""
+def settings_of(
+    args: argparse.Namespace, *, needs_home: bool = False, makes_home: bool = False
+) -> Loaded:
+    """The same; warnings go to stderr.
+
+    Raises: CommandError for a home that was named and isn't there; with ``needs_home`` for any,
+    with ``makes_home`` for none.
+    """
     loaded = load_quietly(args)
+    home = loaded.paths.hermes_home
+    if not (home.is_dir() or makes_home) and (needs_home or args.home or args.profile):
+        raise CommandError(
+            f"there is no Hermes home {home}: start hermes once, or name one: --home DIR"
+        )
     for warning in loaded.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return loaded
@@ -120,9 +147,6 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    if not (sys.argv[1:] if argv is None else argv):
-        parser.print_help(sys.stderr)
-        return 2
     return run(parser.parse_args(argv))
 
 

@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
 def _path(args: argparse.Namespace) -> Path:
     from bdh_bridge.gates.blacklist import resolve_blacklist
 
-    loaded = settings_of(args)
+    loaded = settings_of(args, needs_home=True)
     return resolve_blacklist(loaded.settings, loaded.paths)
 
 
@@ -65,8 +65,8 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _add(args: argparse.Namespace) -> int:
-    from bdh_bridge.gates.blacklist_edit import append_rule
     from bdh_bridge.gates.blacklist_rules import REGEX, literal_line, parse, parse_rule
+    from bdh_bridge.operator.blacklist import with_rule
 
     try:
         line = f"{REGEX}{args.text.strip()}" if args.regex else literal_line(args.text)
@@ -80,7 +80,7 @@ def _add(args: argparse.Namespace) -> int:
         if any(rule.source == line and rule.enabled for rule in parse(text)):
             return text
         added.append(line)
-        return append_rule(text, line, args.comment)
+        return with_rule(text, line, args.comment)
 
     _edit(path, change)
     print(f"added to {path}" if added else "it is there already")

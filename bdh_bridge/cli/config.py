@@ -30,7 +30,7 @@ def _config(args: argparse.Namespace) -> int:
     from bdh_bridge.operator.effective import effective
     from bdh_otel.escape import one_line
 
-    settings = effective(settings_of(args))
+    settings = effective(settings_of(args, needs_home=True))
     if args.changed:
         settings = [setting for setting in settings if setting.origin != "default"]
     if args.json:

@@ -22,6 +22,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -157,7 +158,7 @@ def as_json(found: Explanation) -> dict[str, Any]:
                 threshold=attr.GATE_THRESHOLD,
                 unit=attr.GATE_UNIT,
             )
-            for span in found.spans
+            for span in map(_without_made_up_length, found.spans)
             if span.gate
         ],
         "route": next(
@@ -249,15 +250,34 @@ def _print(found: Explanation) -> None:
     print(f"store  {_verdict(found.store_candidate, why)}")
     if found.store_candidate:
         print(f"       as: {escape(found.write_query)}")
-        print(f"       if the answer is final and has {MINIMUM_CHARACTERS} characters or more")
+        print(
+            f"       if the answer, still unknown, is final and has {MINIMUM_CHARACTERS} characters"
+        )
     print(f"route  {found.router or 'none: a gate came first'}")
     print()
     print(
-        render(found.spans, colour=colours_wanted(sys.stdout), width=width_of(sys.stdout)), end=""
+        render(
+            [_without_made_up_length(span) for span in found.spans],
+            colour=colours_wanted(sys.stdout),
+            width=width_of(sys.stdout),
+        ),
+        end="",
     )
     if found.context:
         print(f"\nContext for the model ({len(found.context):,} characters):\n")
         print(escape_lines(found.context))
+
+
+def _without_made_up_length(span: StoredSpan) -> StoredSpan:
+    """There is no answer yet: its gate was shown one that just passes, of which nothing is told."""
+    from bdh_bridge.gates import answer
+    from bdh_otel import attributes as attr
+
+    if span.gate != answer.NAME:
+        return span
+    made_up = (attr.GATE_VALUE, attr.GATE_THRESHOLD, attr.GATE_UNIT)
+    kept = {name: value for name, value in span.attributes.items() if name not in made_up}
+    return replace(span, attributes={**kept, attr.GATE_REASON: "assumed"})
 
 
 def _verdict(yes: bool, reason: str) -> str:

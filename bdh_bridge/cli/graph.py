@@ -77,7 +77,7 @@ def _serve(args: argparse.Namespace) -> int:
     from bdh_bridge.graph.embedded.threads import use_one_thread
     from bdh_otel.database import StoreError, make_private_directory
 
-    loaded = settings_of(args)
+    loaded = settings_of(args, makes_home=True)
     vault: Path = args.vault or loaded.paths.vault
     if args.vault is None:
         make_private_directory(loaded.paths.directory)

@@ -63,7 +63,7 @@ def _guarded(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse
 def _start(args: argparse.Namespace) -> int:
     from bdh_bridge.operator import background
 
-    loaded = settings_of(args)
+    loaded = settings_of(args, makes_home=True)
     server = background.running(loaded)
     if server is not None and server.url:
         if args.vault is not None and server.vault and str(args.vault.resolve()) != server.vault:

@@ -60,7 +60,7 @@ def _tail(args: argparse.Namespace) -> int:
             # Another plugin's trace may hold several turns: it is shown once.
             for trace_id in dict.fromkeys(turn.root.trace_id for turn in reversed(turns)):
                 show.trace(trace_id)
-            if not turns and not args.follow:
+            if not turns and args.n and not args.follow:
                 _say("No turns on record yet" + (" for this session." if args.session else "."))
             lost = reader.status().dropped
             if lost:

@@ -23,7 +23,7 @@ def _status(args: argparse.Namespace) -> int:
     from bdh_bridge.operator.lines import overview_lines
     from bdh_bridge.operator.overview import look
 
-    loaded = settings_of(args)
+    loaded = settings_of(args, needs_home=True)
     with Progress() as progress:
         progress("graph", 1, 2)
         seen = look(loaded)

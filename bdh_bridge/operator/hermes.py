@@ -41,7 +41,8 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """A folder below ``plugins/``. ``ours`` is False for the published bridge."""
+    """A folder below ``plugins/``. ``ours`` is False for the published bridge, and for one of
+    another name."""
 
     name: str
     path: Path

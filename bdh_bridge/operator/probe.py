@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 ENTRY_POINTS = "hermes_agent.plugins"
+#: Whoever registers it is a bridge, whatever its name.
+TOOL = "bdh_query"
 
 
 def look(home: Path, modules: dict[str, str], names: list[str]) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def _importable(module: str) -> bool:
 
 
 def _clones(home: Path, names: list[str]) -> list[dict[str, str]]:
-    """Folders below ``plugins/`` whose manifest gives one of ``names``."""
+    """Folders below ``plugins/`` whose manifest gives one of ``names``, or a tool of the bridge."""
     found = []
     try:
         folders = sorted(path for path in (home / "plugins").iterdir() if path.is_dir())
@@ -71,7 +73,7 @@ def _clones(home: Path, names: list[str]) -> list[dict[str, str]]:
     for folder in folders:
         manifest = _manifest(folder)
         name = str(manifest.get("name") or folder.name)
-        if manifest and name in names:
+        if manifest and (name in names or TOOL in _names(manifest.get("provides_tools"))):
             found.append(
                 {
                     "name": name,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from bdh_bridge.slash import REFUSED, SlashCommand
 from bdh_bridge.state import SharedState
 from tests.hermes.conftest import ANSWERS
 from tests.support.embedded_graph import EmbeddedGraph
-from tests.support.hermes import Host, attributes, in_process, write_config
+from tests.support.hermes import REPOSITORY, Host, attributes, in_process, write_config
 from tests.support.http_peer import peer
 from tests.support.irc_server import BOT, CHANNEL, IrcServer
 
@@ -140,6 +142,44 @@ def test_a_stranger_learns_nothing_and_changes_nothing(chat: tuple[Host, IrcServ
     assert (host.paths.blacklist.read_text() if before else "") == before
 
 
+def test_in_a_gateway_of_several_profiles_it_is_the_chats_own(
+    tmp_path: Path, graph: EmbeddedGraph
+) -> None:
+    """Routes send a chat to a profile; its /bdh sees and changes that profile's home alone."""
+    home = tmp_path / "hermes"
+    with ScriptedModelServer(ANSWERS, tmp_path / "model.jsonl") as model, IrcServer() as irc:
+        extra = {"allow_admin_from": ["root", "worker"]}
+        route = {"name": "work", "platform": "irc", "chat_id": "worker", "profile": "work"}
+        gateway = {
+            "platforms": {"irc": {"enabled": True, "extra": extra}},
+            "multiplex_profiles": True,
+            "profile_routes": [route],
+        }
+        write_config(home, model.base_url, gateway=gateway)
+        host = Host(home, model, {"BDH_API_URL": graph.url})
+        work = Host(home / "profiles" / "work", model)
+        # One bot serves both: the routes tell them apart.
+        write_config(work.home, model.base_url, gateway={"platforms": {"irc": {"enabled": False}}})
+        (work.home / ".env").write_text(f"BDH_API_URL={graph.url}\n")
+        with running(host, irc):
+            # The host drops what a routed chat says before the gateway is all up.
+            assert "turns today: 0" in irc.ask("root", "/bdh status", "graph: http")
+            irc.ask("worker", QUESTION, "exponential backoff")
+            work.wait_for(lambda spans: any(s.name == "bdh.turn" and s.end_ns for s in spans))
+            assert not any(span.name == "bdh.turn" for span in host.spans())
+            assert "Read: gave" in irc.ask("worker", "/bdh explain last", "Write:")
+            assert "turns today: 1" in irc.ask("worker", "/bdh status", "graph: http")
+            assert "turns today: 0" in irc.ask("root", "/bdh status", "graph: http")
+            irc.ask("worker", "/bdh pause all", "Paused everywhere")
+            irc.ask("worker", "/bdh blacklist of work", "kept out")
+            assert work.paths.blacklist.read_text() == "of work\n"
+            assert not host.paths.blacklist.exists()
+            irc.ask("root", QUESTION, "exponential backoff")
+            assert "Read: gave" in irc.ask("root", "/bdh explain last", "Write:")
+            assert "not paused" in irc.ask("root", "/bdh resume all", "paused")
+            assert "on again everywhere" in irc.ask("worker", "/bdh resume all", "on again")
+
+
 class _Session:
     def peek_session_id(self, key: str) -> str:
         return f"session of {key}"
@@ -218,6 +258,54 @@ async def test_what_was_kept_counts_for_its_own_words_and_task_alone() -> None:
     assert identify("bdh", "pause") == callers.STRANGER
 
 
+HOMES = """
+import asyncio, os, sys
+from pathlib import Path
+from bdh_bridge import caller as callers
+from gateway.profile_routing import parse_profile_routes
+from gateway.run import GatewayRunner
+from tests.hermes.test_slash import ADMIN, _Gateway, message
+home = Path(os.environ["HERMES_HOME"])
+for name in ("work", "routed"):
+    (home / "profiles" / name).mkdir(parents=True)
+gateway = _Gateway(**ADMIN)
+gateway.config.profile_routes = parse_profile_routes(
+    [{"name": "r", "platform": "telegram", "chat_id": "chat", "profile": "routed"}]
+)
+for method in ("_resolve_profile_home_for_source", "_profile_name_for_source"):
+    setattr(gateway, method, getattr(GatewayRunner, method).__get__(gateway))
+async def home_of(multiplex, profile):
+    gateway.config.multiplex_profiles = multiplex
+    event = message("/bdh status")
+    event.source.profile = profile
+    callers.note_dispatch(event, gateway)
+    found = callers.home_of(callers.identify("bdh", "status"))
+    print(multiplex, profile, found and found.relative_to(home))
+for multiplex in (True, False):
+    for profile in ("work", None):
+        asyncio.run(home_of(multiplex, profile))
+"""
+
+
+def test_the_home_is_the_one_that_the_host_takes_for_a_turn(tmp_path: Path) -> None:
+    """A source that was built without its route is routed by the host as well; without
+    multiplexing every turn is the gateway's own, whatever its source says."""
+    done = subprocess.run(
+        [sys.executable, "-c", HOMES],
+        env={**os.environ, "HERMES_HOME": str(tmp_path)},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.stdout.splitlines() == [
+        "True work profiles/work",
+        "True None profiles/routed",
+        "False work None",
+        "False None None",
+    ], done.stderr
+
+
 async def _identify_pause() -> Caller:
     return identify("bdh", "pause")
 
@@ -275,6 +363,53 @@ def test_at_the_terminal_everything_is_allowed(host: Host) -> None:
     assert answers[8].startswith("Usage: /bdh blacklist")
     assert host.paths.blacklist.read_text() == "\\re: is a text here\n"
     assert answers[10].strip() == REFUSED
+
+
+FORKING = """
+import asyncio, os
+from bdh_bridge.slash import SlashCommand
+command = SlashCommand(lambda home: None)
+def ask():
+    return asyncio.run(command.run("outbox"))
+first = ask()
+child = os.fork()
+if child == 0:
+    os.write(1, ask().encode())
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_forked_child_answers_too() -> None:
+    """The threads that answered stay behind in the parent."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING], capture_output=True, text=True, timeout=90
+    )
+    assert done.stdout == "The bridge is not enabled here.", done.stderr
+
+
+#: Hides what a bare Hermes does not bring, in every process that is started with it.
+HIDING = """
+import sys
+for name in ("pydantic_settings", "regex"):
+    sys.modules[name] = None
+"""
+
+
+def test_where_something_is_missing_the_command_says_what_to_install(
+    host: Host, tmp_path: Path
+) -> None:
+    (tmp_path / "hiding").mkdir()
+    (tmp_path / "hiding" / "sitecustomize.py").write_text(HIDING)
+    host.environ["PYTHONPATH"] = str(tmp_path / "hiding")
+    for arguments in ([], ["doctor"], ["--home", "/x", "spans", "tail", "-n", "3"]):
+        done = host.run("bdh", *arguments)
+        assert done.returncode == 2, done.stdout + done.stderr
+        [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert "the BDH bridge is not loaded, missing: pydantic-settings, regex" in line
+        assert line.endswith(" 'pydantic-settings' 'regex'")
+    # Hermes itself goes on.
+    assert "Prego!" in host.run("chat", "-Q", "-q", "grazie").stdout
 
 
 async def test_the_event_loop_only_waits(host: Host) -> None:

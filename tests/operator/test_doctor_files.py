@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from bdh_bridge import __version__
 from bdh_bridge.operator.doctor import files
 from bdh_bridge.worker.lock import WorkerLock
 from bdh_otel import database, names
@@ -117,6 +119,20 @@ def _mounted(script: str, *arguments: str) -> subprocess.CompletedProcess[str] |
     )
 
 
+def test_a_folder_on_a_file_system_that_is_read_only(home: Home) -> None:
+    """Root may write to every folder, but not there."""
+    script = (
+        'mount -t tmpfs none "$1" && mkdir -m 700 "$1/bdh-bridge" && mount -o remount,ro "$1" && '
+        f'{sys.executable} -m bdh_bridge.cli --home "$1" doctor --json'
+    )
+    done = _mounted(script, str(home.path))
+    if done is None or not done.stdout:
+        pytest.skip("no file system can be mounted here")
+    found = json.loads(done.stdout)["checks"]
+    [check] = [c for c in found if c["name"] == "stores" and c["level"] == "failed"]
+    assert "can't be written to by this user" in check["text"]
+
+
 def test_a_disk_that_is_nearly_full(home: Home) -> None:
     doctor = f"{sys.executable} -m bdh_bridge.cli --home '$1' doctor --json".replace("'", '"')
     done = _mounted(f'mount -t tmpfs -o size=20m none "$1" && {doctor}', str(home.path))
@@ -197,9 +213,23 @@ def test_the_courier(home: Home) -> None:
         assert "worker stop" in mend
     finally:
         lock.release()
+    assert lock.acquire(wait=1, version=__version__, mode="process")
+    try:
+        assert home.doctor().checks("courier")[0][:2] == ("ok", f"runs, pid {os.getpid()}")
+    finally:
+        lock.release()
     home.paths.worker_lock.unlink()
     home.paths.worker_lock.symlink_to("/dev/null")
     assert home.doctor().checks("courier")[0][0] == "failed"
+
+
+def test_an_outbox_that_can_not_be_read_is_not_called_empty(home: Home) -> None:
+    set_states(home, "pending")
+    home.paths.outbox.chmod(0o644)
+    done = home.doctor()
+    assert done.checks("outbox")[0][:2] == ("failed", "it can't be read")
+    assert "chmod 600" in next(mend for level, _, mend in done.checks("stores") if level != "ok")
+    assert "nothing waits" not in done.checks("courier")[0][1]
 
 
 def test_a_clock_that_was_set_back(home: Home) -> None:

@@ -166,6 +166,17 @@ def test_the_published_bridge_is_still_there(home: Home) -> None:
     assert "--migrate" in mend
 
 
+def test_a_bridge_of_another_name_that_is_enabled_too(home: Home) -> None:
+    path = home.path / "plugins" / "bdh-bridge"
+    path.mkdir(parents=True)
+    (path / "plugin.yaml").write_text("name: my-bridge\nprovides_tools: [bdh_query, other]\n")
+    assert not home.doctor().checks("rival")  # it lies there and is not loaded
+    home.enable("bdh-hermes-bridge", "my-bridge")
+    level, text, mend = home.doctor().checks("rival")[0]
+    assert (level, f"{path} is another bridge" in text) == ("failed", True)
+    assert mend == "run: hermes plugins disable my-bridge"
+
+
 @pytest.mark.parametrize("name", ["bdh-hermes-bridge", "borgee"])
 def test_another_distribution_owns_the_name(
     home: Home, python_with: Callable[..., str], name: str

@@ -356,11 +356,21 @@ def test_taking_over_from_the_published_bridge(home: Home, tmp_path: Path, linke
     assert moved.is_symlink() == linked
     rules = [rule.source for rule in Blacklist(home.paths.blacklist).rules if rule.enabled]
     assert rules == ["Nightly run:", "re:^digest\\b"]
+    taken = home.paths.blacklist.read_text().partition("published bridge\n")[2]
+    assert taken == "\n# theirs\nNightly run:\nre:^digest\\b\n"
     assert "nothing was changed" in install(home, "--migrate").out
     assert not home.doctor().checks("rival")
 
     home.run("uninstall")
     assert everything(tmp_path) == before
+
+
+def test_a_rule_of_theirs_that_can_not_be_used_is_named(home: Home) -> None:
+    path = publish(home)
+    (path / "prompt_blacklist.txt").write_text("fine\nre:(unclosed\n")
+    assert "2 rules are taken over" in install(home, "--migrate", "--dry-run").out
+    assert "1 can't be used here, doctor says why" in install(home, "--migrate").out
+    assert home.doctor().checks("blacklist")[0][0] == "warning"
 
 
 def test_rules_join_those_that_are_there_and_the_variable_follows(home: Home) -> None:

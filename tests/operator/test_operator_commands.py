@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -117,15 +119,30 @@ def test_blacklist_add_list_test_remove(home: Home) -> None:
     assert home.run("blacklist", "add", "# not a comment", "--comment", "mine").status == 0
     assert home.run("blacklist", "add", "--regex", r"^digest \d+").status == 0
     assert "there already" in home.run("blacklist", "add", "# not a comment").out
-    assert home.paths.blacklist.read_text() == "# mine\n\\# not a comment\nre:^digest \\d+\n"
+    assert home.paths.blacklist.read_text() == "# mine\n\\# not a comment\n\nre:^digest \\d+\n"
     assert home.paths.blacklist.stat().st_mode & 0o777 == 0o600
     hit = home.run("blacklist", "test", "Digest 12")
-    assert (hit.status, "line 3" in hit.out) == (1, True)
+    assert (hit.status, "line 4" in hit.out) == (1, True)
     assert home.run("blacklist", "test", "something else").status == 0
     assert len(home.run("blacklist", "list", "--json").out.splitlines()) == 2
-    assert home.run("blacklist", "remove", "3").status == 0
+    assert home.run("blacklist", "remove", "4").status == 0
     assert home.run("blacklist", "remove", "\\# not a comment").status == 0
     assert home.run("blacklist", "remove", "9").status == 2
+
+
+def test_what_is_added_stands_apart_from_the_examples(home: Home) -> None:
+    from bdh_bridge.operator.install.plan import example_blacklist
+
+    home.paths.directory.mkdir(mode=0o700)
+    home.paths.blacklist.write_text(example_blacklist().rstrip("\n"))
+    home.paths.blacklist.chmod(0o600)
+    for words in (["one"], ["two"], ["three", "--comment", "why"], ["four"]):
+        assert home.run("blacklist", "add", *words).status == 0
+    added = home.paths.blacklist.read_text().removeprefix(example_blacklist().rstrip("\n"))
+    assert added == "\n\none\ntwo\n\n# why\nthree\n\nfour\n"
+    rules = [json.loads(line) for line in home.run("blacklist", "list", "--json").out.splitlines()]
+    comments = {rule["rule"]: rule["comment"] for rule in rules}
+    assert (comments["one"], comments["three"], comments["four"]) == ("", "why", "")
 
 
 @pytest.mark.parametrize("rule", ["(unclosed", ".*", ""])
@@ -182,6 +199,60 @@ def test_every_command_has_help_and_the_operators_have_examples(home: Home) -> N
     add_commands(parser)
     help_text = parser.format_help()
     assert all(group in help_text for group in GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("command", "actions"),
+    [
+        (["graph"], ["serve", "start", "consolidate"]),
+        (["outbox"], ["list", "requeue"]),
+        (["borgee", "inbox"], ["discard"]),
+        ([], ["doctor", "completion"]),
+    ],
+)
+def test_a_group_alone_shows_its_help(home: Home, command: list[str], actions: list[str]) -> None:
+    done = home.run(*command)
+    assert (done.status, done.out) == (2, "")
+    assert all(f"    {action}" in done.err for action in actions)
+
+
+@pytest.mark.parametrize("command", [["status"], ["blacklist", "list"], ["spans", "tail"]])
+def test_a_home_that_is_not_there_is_no_home_without_turns(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    gone = tmp_path / "gone"
+    done = home.run("--home", str(gone), *command)
+    assert (done.status, done.out) == (2, "")
+    assert done.err == (
+        f"error: there is no Hermes home {gone}: start hermes once, or name one: --home DIR\n"
+    )
+    assert "profiles/nobody" in home.run("--profile", "nobody", *command).err
+    monkeypatch.setenv("HERMES_HOME", str(gone))
+    assert main(command) == (0 if command[0] == "spans" else 2)
+    assert not gone.exists()
+
+
+def test_no_turns_asked_for_is_nothing_missing(home: Home) -> None:
+    tracer = Tracer(home.paths.spans, {})
+    turn(tracer, "context", "queued")
+    tracer.flush(10)
+    tracer.shutdown()
+    done = home.run("spans", "tail", "-n", "0")
+    assert (done.status, done.out, done.err) == (0, "", "")
+    assert (
+        "No turns on record yet for this session" in home.run("spans", "tail", "--session", "x").err
+    )
+
+
+def test_explain_tells_no_length_of_an_answer_that_was_not_given(home: Home) -> None:
+    words = ["How do I configure the backup of my notes?", "--no-graph"]
+    shown = home.run("explain", *words).out
+    assert "if the answer, still unknown, is final and has 200 characters" in shown
+    assert "write answer        assumed" in shown
+    assert "≥" not in next(line for line in shown.splitlines() if "write answer" in line)
+    decisions = home.run("explain", "--json", *words).json["decisions"]
+    [answer] = [one for one in decisions if one["gate"] == "answer"]
+    assert (answer["reason"], "value" in answer) == ("assumed", False)
 
 
 def test_without_a_command_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,6 +99,13 @@ def _seen(
             f"the published bridge {version} is still in {clone.path}",
             "run: bdh-bridge install --migrate",
         )
+    for stray in found.clones:
+        if stray.name not in finder.PLUGINS and {stray.name, stray.path.name} & found.enabled:
+            yield failed(
+                "rival",
+                f"{stray.path} is another bridge, enabled as {stray.name}: both read and write",
+                f"run: hermes plugins disable {stray.name}",
+            )
     own = [clone for clone in clones if clone.ours]
     packages = [point for point in points if point.ours]
     if packages and own:

@@ -248,13 +248,18 @@ def _export(endpoint: Endpoint) -> tuple[str, str]:
     if endpoint.protocol == "grpc":
         return _connect(endpoint.url), start
     try:
+        certificates = _certificates(endpoint)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        return f"a certificate file can't be used ({reason})", _CERTIFICATES
+    try:
         # An empty body is a valid request without spans.
         response = httpx.post(
             endpoint.url,
             content=b"",
             headers={**endpoint.headers, "Content-Type": "application/x-protobuf"},
             timeout=OTLP_SECONDS,
-            verify=_certificates(endpoint),
+            verify=certificates,
         )
     except (httpx.HTTPError, OSError, ValueError) as error:
         return f"can't be reached ({type(error).__name__})", start
@@ -263,6 +268,9 @@ def _export(endpoint: Endpoint) -> tuple[str, str]:
     if not response.is_success:
         return f"HTTP {response.status_code}", "check its path; the base URL ends before /v1/traces"
     return "", ""
+
+
+_CERTIFICATES = "correct OTEL_EXPORTER_OTLP_CERTIFICATE, …_CLIENT_CERTIFICATE, …_CLIENT_KEY"
 
 
 def _certificates(endpoint: Endpoint) -> ssl.SSLContext:

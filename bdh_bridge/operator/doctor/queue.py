@@ -24,7 +24,10 @@ FUTURE = 60.0
 def outbox(subject: Subject) -> Iterator[Check]:
     stats = _stats(subject.loaded)
     if stats is None:
-        yield ok("outbox", "empty")
+        if subject.loaded.paths.outbox.exists():
+            yield failed("outbox", "it can't be read", "see the check of the stores")
+        else:
+            yield ok("outbox", "empty")
         return
     settings = subject.loaded.settings
     counts = stats.by_state
@@ -97,7 +100,7 @@ def courier(subject: Subject) -> Iterator[Check]:
                 "the next turn starts one; or run: bdh-bridge outbox deliver",
             )
         else:
-            yield ok("courier", "no worker runs, nothing waits")
+            yield ok("courier", "no worker runs" + (", nothing waits" if stats else ""))
         return
     holder = read_holder(lock)
     if holder is not None and holder.version != __version__:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bdh_bridge.gates.blacklist import resolve_blacklist
+from bdh_bridge.gates.blacklist_edit import append_rule
 from bdh_bridge.gates.blacklist_rules import parse
 from bdh_bridge.operator.hermes import Clone, Installation
 from bdh_bridge.operator.install.plan import (
@@ -83,19 +84,18 @@ def _blacklist_step(path: Path, old: Path) -> FileStep | None:
     before = read_file(path)
     text = example_blacklist() if before is None else before.decode("utf-8")
     known = {rule.source for rule in parse(text)}
-    missing = [rule.source for rule in parse(theirs) if rule.source not in known]
+    missing = [rule for rule in parse(theirs) if rule.source not in known]
     if not missing:
         return None
-    lines = "".join(f"{source}\n" for source in missing)
     if not text.endswith("\n"):
         text += "\n"
-    return FileStep(
-        path,
-        before,
-        f"{text}\n{_TAKEN_OVER}\n{lines}".encode(),
-        0o600,
-        f"{path}: {len(missing)} rules are taken over from {old}",
-    )
+    text += f"\n{_TAKEN_OVER}\n\n"
+    for rule in missing:
+        text = append_rule(text, rule.source, rule.comment)
+    what = f"{path}: {len(missing)} rules are taken over from {old}"
+    if unusable := sum(bool(rule.error) for rule in missing):
+        what += f"; {unusable} can't be used here, doctor says why"
+    return FileStep(path, before, text.encode(), 0o600, what)
 
 
 @dataclass(frozen=True, slots=True)
