@@ -3,12 +3,16 @@
 SQLite calls block, so they leave the event loop; and what was handed to the thread can't be
 taken back. Every operation therefore settles before a cancellation is passed on: whoever was
 cancelled knows that nothing of his is still under way.
+
+A file that was moved or removed behind the connection's back would go on taking receipts that
+nobody ever reads; the actor notices and opens the path anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +20,8 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from bdh_otel import database
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +42,9 @@ class SqliteActor:
         self._connection: sqlite3.Connection | None = None
         self._closing: asyncio.Task[None] | None = None
         self._usable = True
+        self._file: tuple[int, int] | None = None
+        self.generation = 0
+        """How often the file was opened: what is remembered of an earlier one is void."""
 
     @property
     def is_open(self) -> bool:
@@ -65,11 +74,10 @@ class SqliteActor:
 
         Raises: what the operation raises, SQLite's errors as database.StoreError; ActorClosed.
         """
-        connection = self._connection
-        if connection is None or not self._usable:
+        if not self._usable or self.generation == 0:
             raise ActorClosed("the inbox is closed")
         try:
-            return await self._settle(operation, connection, *args, **kwargs)
+            return await self._settle(lambda: self._on_file(operation, *args, **kwargs))
         except sqlite3.IntegrityError:
             raise
         except sqlite3.Error as error:
@@ -96,17 +104,33 @@ class SqliteActor:
         self._connection = database.connect(
             self._path, self._schema, busy_timeout=self._busy_timeout
         )
+        self._file = _identity(self._path)
+        self.generation += 1
+
+    def _on_file(
+        self,
+        operation: Callable[Concatenate[sqlite3.Connection, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        if self._connection is None or _identity(self._path) != self._file:
+            self._close_connection()
+            self._open()
+            log.error("[bdh-bridge] %s was moved or removed; a new one was started", self._path)
+        assert self._connection is not None
+        return operation(self._connection, *args, **kwargs)
 
     async def _close(self) -> None:
-        def close_connection() -> None:
-            if self._connection is not None:
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.close()
-                self._connection = None
-
-        await asyncio.get_running_loop().run_in_executor(self._executor, close_connection)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, self._close_connection)
         # The thread has nothing left to do: this ends at once.
         self._executor.shutdown(wait=True)
+
+    def _close_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
 
     async def _settle(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run on the thread; rethrow a cancellation only once the thread has finished."""
@@ -126,3 +150,11 @@ class SqliteActor:
             future.exception()  # seen: its outcome is not reported a second time
             raise cancelled
         return future.result()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -33,7 +33,8 @@ class Pace:
 
     def __init__(self, client: Any) -> None:
         self.waiting = False
-        self._connection = connection = getattr(client, "_transport", None)
+        connection: Any = getattr(client, "_transport", None)
+        self._connection = connection
         needed = ("_receive_loop", "_deliveries", "_delivery_bytes", "_active_delivery")
         if not all(hasattr(connection, name) for name in needed):
             log.warning("[bdh-bridge] borgee: this SDK can't be slowed down; a flood may break it")

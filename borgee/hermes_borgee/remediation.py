@@ -97,19 +97,25 @@ class Remediation:
 
     async def serve_requests(self) -> None:
         """Carry out what the command line and the TUI ask for in the inbox's request table."""
-        seen = -1
+        actor = self._desk.actor
+        seen, generation, told = -1, actor.generation, False
         while True:
             try:
-                version = await self._desk.actor.run(ledger.data_version)
+                version = await actor.run(ledger.data_version)
+                if generation != actor.generation:
+                    await self._scheduler.reload()
+                    seen, generation = -1, actor.generation
                 if version != seen:
                     seen = version
-                    for request in await self._desk.actor.run(ledger.waiting_requests):
+                    for request in await actor.run(ledger.waiting_requests):
                         await self._answer(request)
+                told = False
             except asyncio.CancelledError:
                 raise
-            except Exception:
-                log.exception("[bdh-bridge] borgee: operators' requests can't be read")
-                seen = -1
+            except Exception as error:
+                if not told:
+                    log.error("[bdh-bridge] borgee: operators' requests can't be read: %s", error)
+                seen, told = -1, True
             await asyncio.sleep(REQUEST_LOOK)
 
     async def _answer(self, request: ledger.Request) -> None:

@@ -99,6 +99,11 @@ class Scheduler:
         await self._load()
         self._loop_task = asyncio.create_task(self._loop(), name="borgee-scheduler")
 
+    async def reload(self) -> None:
+        """Another inbox lies in the place of the one that was loaded."""
+        await self._load()
+        self._wake.set()
+
     def committed(self, session_key: str, ingest_seq: int, lane: DispatchClass) -> None:
         """A receipt became pending."""
         self._lanes[lane].offer(session_key, ingest_seq)
