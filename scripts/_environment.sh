@@ -125,16 +125,15 @@ make_environment() {
     log=$(mktemp) || exit
     if ! install_logged "$log" install_with_uv "$directory" "$python" "$@" &&
         ! install_logged "$log" install_with_pip "$directory" "$python" "$@"; then
-        [ -t 2 ] || tail -n 25 "$log" >&2
-        rm -f "$log"
-        die "the packages could not be installed into $directory (see above)." \
+        tail -n 25 "$log" >&2
+        die "the packages could not be installed into $directory; the whole log: $log" \
             "Is the package index reachable? Run this again when it is; what was made so far is used."
     fi
     rm -f "$log"
     fingerprint "$directory" "$@" >"$stamp" || die "$directory has no working Python after the install."
 }
 
-# Runs an installer: its own progress display on a terminal, else a log that is shown on failure.
+# Runs an installer, which fills the log $1; a terminal shows one line that counts.
 install_logged() {
     local log=$1 installer=$2
     shift
@@ -142,7 +141,29 @@ install_logged() {
     install_with_uv) have_uv || return ;;
     install_with_pip) "$3" -c 'import venv, ensurepip' 2>/dev/null || return ;;
     esac
-    if [ -t 2 ]; then "$@" >&2; else "$@" >>"$log" 2>&1; fi
+    if [ ! -t 2 ]; then
+        "$@" >>"$log" 2>&1
+        return
+    fi
+    local counting status=0
+    count_seconds "$log" &
+    counting=$!
+    "$@" >>"$log" 2>&1 || status=$?
+    kill "$counting" 2>/dev/null
+    wait "$counting" 2>/dev/null
+    printf '\r\033[K' >&2
+    return "$status"
+}
+
+# Shows how long it takes, and the last line of the log $1, until it is ended with the script.
+count_seconds() {
+    local began=$SECONDS line
+    while kill -0 $$ 2>/dev/null; do
+        line=$(tail -n 1 "$1")
+        line=${line//[^[:print:]]/}
+        printf '\r\033[K%4d s  %s' $((SECONDS - began)) "${line:0:60}" >&2
+        sleep 1
+    done
 }
 
 # Sets PYTHON to the interpreter of the environment that demo and tests share.

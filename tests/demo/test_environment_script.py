@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
+import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -201,8 +205,47 @@ def test_an_install_that_fails_says_so_and_is_tried_again_next_time(
     failed = make(checkout, bin_dir, environment_script(installs, fails=True))
     assert failed.returncode == 2
     assert "could not be installed" in failed.stderr
+    log = Path(failed.stderr.partition("the whole log: ")[2].splitlines()[0])
+    assert log.is_file()
+    log.unlink()
     assert make(checkout, bin_dir, environment_script(installs)).returncode == 0
     assert installs.exists()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_on_a_terminal_an_install_is_one_line_that_counts(
+    checkout: Path, bin_dir: Path, tmp_path: Path, fails: bool
+) -> None:
+    for tool in ("sleep", "seq"):
+        (bin_dir / tool).symlink_to(str(shutil.which(tool)))
+    chatty = environment_script(tmp_path / "installs", fails=fails).replace(
+        "install_with_uv() {",
+        "install_with_uv() { seq -f 'package %.0f' 200; while [ ! -e seen ]; do sleep 0.1; done;",
+    )
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        ["bash", "-uc", f'. scripts/_environment.sh; {chatty} make_environment "$ROOT/.venv" x'],
+        env={"PATH": str(bin_dir)},
+        cwd=checkout,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown, deadline = b"", time.monotonic() + 60
+    with contextlib.suppress(OSError):  # the terminal's end is an error on Linux
+        while time.monotonic() < deadline and (piece := os.read(ours, 65536)):
+            shown += piece
+            if re.search(rb"\r\x1b\[K +\d+ s  package 200", shown):
+                (checkout / "seen").touch()
+    os.close(ours)
+    assert (checkout / "seen").exists(), shown
+    assert process.wait(60) == (2 if fails else 0)
+    # A failure shows how it ended; else there is what is being made, and nothing stays below it.
+    assert shown.count(b"\n") == (25 + 3 if fails else 1), shown.decode()
+    if fails:
+        Path(shown.decode().partition("the whole log: ")[2].split()[0]).unlink()
+    else:
+        assert shown.endswith(b"\r\x1b[K")
 
 
 def test_a_broken_environment_is_made_anew(checkout: Path, bin_dir: Path, tmp_path: Path) -> None:
