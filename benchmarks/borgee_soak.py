@@ -1,11 +1,15 @@
 """The Borgee inbox under load: figures, and a soak with random disconnects.
 
     python benchmarks/borgee_soak.py [--messages N] [--sessions N] [--backlog N] [--json FILE]
+    python benchmarks/borgee_soak.py --gateway [--messages N] [--sessions N] [--kills N]
 
 The adapter, its inbox, Hermes' base class and session store are the real ones, against a real
 WebSocket server on loopback; the turn is a handler that sleeps a few milliseconds. A disconnect
 is made only when everything that was sent has been received: what is on its way at that moment is
 lost in Borgee's protocol itself, which replays nothing.
+
+With ``--gateway`` the turns are Hermes' own: ``hermes gateway run`` in a process of its own, with
+a model server on loopback. ``--kills`` then kills that process at random moments, too.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +42,17 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=50)
     parser.add_argument("--backlog", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--gateway", action="store_true", help="the soak alone, in a real gateway")
+    parser.add_argument("--kills", type=int, default=0, help="with --gateway: kill it so often")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args()
     figures: Figures = {"machine": machine_state()}
+    if args.gateway:
+        with tempfile.TemporaryDirectory() as folder:
+            figures["gateway"], whole = real_gateway(Path(folder), args)
+        print(json.dumps(figures["gateway"], indent=2))
+        write(figures, args.json)
+        return 0 if whole else 1
     for name, part in (("throughput", throughput), ("soak", soak), ("backlog", backlog)):
         with tempfile.TemporaryDirectory() as folder:
             home = Path(folder)
@@ -50,12 +63,51 @@ def main() -> int:
         print(f"{name}:")
         for key, value in figures[name].items():
             print(f"  {key:<28} {value}")
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    write(figures, args.json)
     failed = (
         figures["soak"]["lost"] or figures["soak"]["run_twice"] or figures["soak"]["disordered"]
     )
     return 1 if failed else 0
+
+
+def real_gateway(folder: Path, args: argparse.Namespace) -> tuple[Figures, bool]:
+    """Every message once, in its session's order, through Hermes' own gateway and its turns."""
+    from tests.support.borgee import Gateway, Model, make_home
+    from tests.support.borgee_storm import PATIENCE, Storm
+    from tests.support.bpp_server import BppServer
+
+    model = Model()
+    with BppServer() as server:
+        home = make_home(folder / "home", server.url, model_url=model.url)
+        # No graph is there: the bridge's hooks run, and find nothing.
+        gateway = Gateway(home, BDH_API_URL="http://127.0.0.1:9", BDH_WORKER="off")
+        storm = Storm(gateway, server, model, sessions=args.sessions, seed=args.seed)
+        try:
+            gateway.start()
+            gateway.wait(lambda: "borgee connected" in gateway.log().lower(), PATIENCE)
+            began = time.perf_counter()
+            kill_at = set(storm.dice.sample(range(1, args.messages), args.kills))
+            for number in range(args.messages):
+                storm.push()
+                if number in kill_at:
+                    time.sleep(storm.dice.random() * 2)
+                    storm.kill()
+                    storm.decide()
+                elif storm.dice.random() < 0.02:
+                    storm.disconnect()
+            tally = storm.finish()
+            seconds = time.perf_counter() - began
+        finally:
+            gateway.close()
+            model.close()
+    figures = {
+        **asdict(tally),
+        "disconnects": dict(storm.disconnects),
+        "kills": storm.kills,
+        "seconds": round(seconds, 1),
+        "turns_per_second": round(tally.sent / seconds, 1),
+    }
+    return figures, tally.whole
 
 
 async def throughput(home: Path, args: argparse.Namespace) -> Figures:
@@ -221,6 +273,11 @@ async def received(bench: Any, count: int) -> None:
     stored = 0
     while stored < count:
         stored = await bench.adapter._desk.actor.run(lambda db: db.execute(query).fetchone()[0])
+
+
+def write(figures: Figures, path: Path | None) -> None:
+    if path:
+        path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 def resident() -> int:

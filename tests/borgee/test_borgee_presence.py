@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hermes_borgee import live
+from hermes_borgee.operator import Operator
 from hermes_borgee.receipts import Status
 from tests.support.borgee import make_home, until
 from tests.support.borgee_adapter import FAST, Bench, left_behind, running
@@ -66,11 +67,30 @@ async def test_a_second_gateway_is_told_who_has_the_agent(home: Path, server: Bp
         await second.adapter.disconnect()
 
 
+async def test_a_disabled_agent_takes_nothing_in_and_its_running_turn_goes_on(
+    home: Path, server: BppServer
+) -> None:
+    async with running(home, dataclasses.replace(FAST, probe_every=0.1)) as bench:
+        gate = bench.hold("long")
+        server.push("long")
+        await bench.until_seen("long")
+        server.disabled = True
+        await until(lambda: not bench.adapter.is_connected and not server._open)
+        health = Operator(home).health()
+        assert health is not None
+        assert health.state == "disabled"
+        server.push("nobody takes this in")
+        server.disabled = False
+        await until(lambda: bench.adapter.is_connected)
+        gate.set()
+        await bench.until_state("long", "completed")
+        assert [text for text, _, _ in await bench.states()] == ["long"]
+        assert bench.fatal == []
+
+
 async def test_a_time_without_connection_is_told_as_a_gap(
     bench: Bench, server: BppServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from hermes_borgee.operator import Operator
-
     server.status = 503
     server.drop(1012)
     await until(lambda: not bench.adapter.is_connected)

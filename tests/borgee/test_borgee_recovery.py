@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,8 +46,9 @@ async def test_what_had_begun_is_quarantined_and_its_session_suspended(
         assert not bench.store._entries[key].resume_pending
     server.push("elsewhere", channel_id="c2")
     await bench.until_state("elsewhere", "completed")
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(1.5)
     assert bench.seen == ["elsewhere"]  # nothing discards or runs it by itself
+    await bench.until_state("doubtful", "quarantined")
 
     with pytest.raises(Refused, match="may repeat"):
         await bench.adapter.remediate_receipt(number, "requeue")
@@ -117,6 +119,30 @@ async def test_what_does_not_end_within_the_bound_stays_in_doubt(
     async with running(home) as again:
         await again.until_state("endless", "quarantined")
         assert again.store._entries[key].suspended
+
+
+async def test_what_is_claimed_but_not_begun_at_the_end_stays_pending(
+    home: Path, server: BppServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has to decide about a message that Hermes never saw."""
+    make_home(home, server.url, drain_timeout_seconds=0.1)
+    async with running(home) as bench:
+        handed = asyncio.Event()
+
+        async def on_its_way(event: Any) -> None:
+            handed.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(bench.adapter, "hand_over", on_its_way)
+        server.push("on its way")
+        await handed.wait()
+        await bench.until_state("on its way", "claimed")
+    with raw_inbox(home) as connection:
+        [receipt] = inbox.select(connection)
+    assert (receipt.status, receipt.attempt) == (Status.PENDING, 1)
+    async with running(home) as again:
+        await again.until_state("on its way", "completed")
+        assert again.seen == ["on its way"]
 
 
 async def test_leaving_closes_everything_even_if_hermes_stops_waiting(
