@@ -18,8 +18,11 @@ from bdh_otel.lane import origins
 from bdh_otel.otlp import Encoder
 from bdh_otel.reader import SpanReader, StoredSpan
 
-#: Spans of one line.
+#: Most spans of one line.
 BATCH = 256
+#: Most bytes of a line of several spans. The receiver takes lines of up to 1 MiB (its
+#: ``max_log_size``) and tears longer ones apart.
+MAX_LINE = 1_000_000
 _IDS = ("traceId", "spanId", "parentSpanId")
 
 
@@ -34,10 +37,24 @@ def lines(reader: SpanReader, encoder: Encoder, *, since_ns: int = 0) -> Iterato
         seq = spans[-1].seq
         wanted = [span for span in spans if span.start_ns >= since_ns]
         if wanted:
-            yield len(wanted), reader.ask(lambda connection: _line(connection, encoder, wanted))  # noqa: B023
+            yield from _fitting(reader, encoder, wanted)
+
+
+def _fitting(
+    reader: SpanReader, encoder: Encoder, spans: list[StoredSpan]
+) -> Iterator[tuple[int, str]]:
+    """``spans`` as one line, or as several, each with half of what was too long for one."""
+    line = reader.ask(lambda connection: _line(connection, encoder, spans))
+    half = len(spans) // 2
+    if len(line) <= MAX_LINE or not half:
+        yield len(spans), line
+        return
+    yield from _fitting(reader, encoder, spans[:half])
+    yield from _fitting(reader, encoder, spans[half:])
 
 
 def _line(connection: sqlite3.Connection, encoder: Encoder, spans: list[StoredSpan]) -> str:
+    """ASCII, so its length is that of its bytes, too."""
     request = encoder.request(spans, origins(connection, spans))
     data = MessageToDict(request, use_integers_for_enums=True)
     _ids_in_hex(data)

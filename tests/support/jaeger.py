@@ -21,6 +21,7 @@ import httpx
 import pytest
 
 VERSION = "1.76.0"
+READER_VERSION = "0.140.1"
 START_SECONDS = 60.0
 
 _CONFIG = """
@@ -45,11 +46,20 @@ service:
 
 
 def program() -> Path:
-    """Where the build lies; skips the test if there is none."""
+    """Where Jaeger lies; skips the test if there is none."""
+    return _built(f"jaeger-{VERSION}")
+
+
+def line_reader() -> Path:
+    """What the Collector's file receiver is made of, as a program (``otlpjsonfile/main.go``)."""
+    return _built(f"otlpjsonfile-{READER_VERSION}")
+
+
+def _built(name: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = cache / "bdh-hermes-bridge" / "jaeger" / f"jaeger-{VERSION}"
+    path = cache / "bdh-hermes-bridge" / "jaeger" / name
     if not os.access(path, os.X_OK):
-        pytest.skip(f"no Jaeger {VERSION}: ./scripts/test-jaeger builds it (with Go)")
+        pytest.skip(f"no {name}: ./scripts/test-jaeger builds it (with Go)")
     return path
 
 
