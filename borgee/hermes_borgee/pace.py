@@ -48,6 +48,8 @@ class Pace:
         except Exception:
             await self._committed()
             raise
+        finally:
+            self.waiting = False  # also when it was cancelled while it waited
         await self._committed()
 
     async def _frames(self, websocket: AsyncIterable[str | bytes]) -> AsyncIterator[str | bytes]:
