@@ -251,7 +251,7 @@ def _print(found: Explanation) -> None:
     if found.store_candidate:
         print(f"       as: {escape(found.write_query)}")
         print(
-            f"       if the answer, still unknown, is final and has {MINIMUM_CHARACTERS} characters"
+            f"       if the answer to come is final and has {MINIMUM_CHARACTERS} characters or more"
         )
     print(f"route  {found.router or 'none: a gate came first'}")
     print()

@@ -83,7 +83,7 @@ def _list(args: argparse.Namespace) -> int:
             print(json.dumps(_as_json(write, loaded), ensure_ascii=True))
         return 0
     if not writes:
-        print("no such writes")
+        print("no such writes" if args.state or args.older_than else "the outbox is empty")
         return 0
     now = time.time()
     for write in writes:

@@ -247,7 +247,7 @@ def test_no_turns_asked_for_is_nothing_missing(home: Home) -> None:
 def test_explain_tells_no_length_of_an_answer_that_was_not_given(home: Home) -> None:
     words = ["How do I configure the backup of my notes?", "--no-graph"]
     shown = home.run("explain", *words).out
-    assert "if the answer, still unknown, is final and has 200 characters" in shown
+    assert "if the answer to come is final and has 200 characters or more" in shown
     assert "write answer        assumed" in shown
     assert "≥" not in next(line for line in shown.splitlines() if "write answer" in line)
     decisions = home.run("explain", "--json", *words).json["decisions"]

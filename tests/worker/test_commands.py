@@ -38,7 +38,7 @@ def quarantined(home, graph) -> str:
 
 
 def test_an_outbox_that_is_not_there_is_a_calm_sentence(home):
-    assert home.run("outbox", "list").out == "no such writes\n"
+    assert home.run("outbox", "list").out == "the outbox is empty\n"
     assert home.run("outbox", "stats", "--json").json[0]["open_rows"] == 0
     assert home.run("outbox", "deliver").out == "0 delivered\n"
     assert not home.paths.outbox.exists()

@@ -45,8 +45,10 @@ def stores(subject: Subject) -> Iterator[Check]:
 def _schemas(paths: BridgePaths) -> dict[Path, Schema]:
     from bdh_bridge.graph.embedded import state as embedded
     from bdh_bridge.outbox import schema as outbox
+    from bdh_bridge.routing.local.feedback import SCHEMA as FEEDBACK
     from bdh_bridge.state import SCHEMA as STATE
     from bdh_bridge.transcripts import SCHEMA as TRANSCRIPTS
+    from bdh_otel.metrics import SCHEMA as METRICS
     from bdh_otel.store import SCHEMA as SPANS
     from hermes_borgee import inbox
     from hermes_borgee.config import inbox_path
@@ -56,6 +58,8 @@ def _schemas(paths: BridgePaths) -> dict[Path, Schema]:
         paths.outbox: outbox.SCHEMA,
         paths.state: STATE,
         paths.sessions: TRANSCRIPTS,
+        paths.metrics: METRICS,
+        paths.feedback: FEEDBACK,
         paths.graph_state: embedded.SCHEMA,
         inbox_path(paths.hermes_home): inbox.SCHEMA,
     }

@@ -100,7 +100,8 @@ def courier(subject: Subject) -> Iterator[Check]:
                 "the next turn starts one; or run: bdh-bridge outbox deliver",
             )
         else:
-            yield ok("courier", "no worker runs" + (", nothing waits" if stats else ""))
+            unknown = stats is None and loaded.paths.outbox.exists()
+            yield ok("courier", "no worker runs" + ("" if unknown else ", nothing waits"))
         return
     holder = read_holder(lock)
     if holder is not None and holder.version != __version__:
