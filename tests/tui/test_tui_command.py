@@ -142,18 +142,3 @@ def test_it_runs_in_a_real_terminal(home: Path, tmp_path: Path) -> None:
         assert "Traceback" not in screen
     finally:
         tmux("kill-server")
-
-
-def test_the_browser_needs_its_extra_and_starts_this_very_command(home: Path) -> None:
-    from importlib.util import find_spec
-
-    from bdh_tui.__main__ import _without_serve
-
-    given = ["--home", "/x", "--serve", "9000", "--screen", "graph"]
-    assert _without_serve(given)[4:] == ["--home", "/x", "--screen", "graph"]
-    assert _without_serve(["--serve", "--plain"])[4:] == ["--plain"]
-    assert _without_serve(["--serve=9000"])[4:] == []
-    if find_spec("textual_serve") is None:
-        result = run(home, "--serve")
-        assert result.returncode == 2
-        assert "pip install 'bdh-hermes-bridge[serve]'" in result.stderr

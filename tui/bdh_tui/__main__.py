@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import gc
 import re
-import shlex
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(given)
     try:
         if arguments.serve is not None:
-            return _serve(given, arguments.serve)
+            return _serve(given, arguments)
         loaded = load(arguments.home, profile=arguments.profile)
         source = choose(arguments.source, loaded.paths)
         source.start()
@@ -38,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     # The reading threads decode much; the screen must not wait 5 ms for each turn of theirs.
     sys.setswitchinterval(0.001)
+    gc.disable()  # importing makes no garbage
     from bdh_tui.app import BridgeApp
 
     app = BridgeApp(loaded, source, arguments.screen)
@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     # was imported each time.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+    gc.enable()
     if arguments.screenshot is not None:
         from bdh_tui import picture
 
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bdh-bridge-tui",
         description="Watch and steer the bridge between Hermes and the graph.",
+        allow_abbrev=False,  # --serve is looked for by its name
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--home", type=Path, help="Hermes home (default: HERMES_HOME or ~/.hermes)")
@@ -101,26 +103,15 @@ def _size(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _serve(given: list[str], port: int) -> int:
-    """Run this command again for every browser, on loopback only."""
+def _serve(given: list[str], arguments: argparse.Namespace) -> int:
+    """What is wrong is said here: a page would only stay empty."""
     try:
-        from textual_serve.server import Server
+        from bdh_tui.serve import serve
     except ImportError as error:
         raise SourceError("--serve needs: pip install 'bdh-hermes-bridge[serve]'") from error
-    Server(shlex.join(_without_serve(given)), host="localhost", port=port).serve()
+    choose(arguments.source, load(arguments.home, profile=arguments.profile).paths).stop()
+    serve(given, arguments.serve)
     return 0
-
-
-def _without_serve(given: list[str]) -> list[str]:
-    kept, skip = [sys.executable, "-P", "-m", "bdh_tui"], False
-    for word in given:
-        if skip and word.isdigit():
-            skip = False
-            continue
-        skip = word == "--serve"
-        if not skip and not word.startswith("--serve="):
-            kept.append(word)
-    return kept
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -121,6 +122,8 @@ class BridgeApp(App[None]):
         )
         self._tail = Tail(self.history, self.post_message)
         self._tail_thread: threading.Thread | None = None
+        self._begun = self._sized = False
+        self._late_size: events.Resize | None = None
         for theme in themes.THEMES:
             self.register_theme(theme)
         wanted = self.preferences.theme
@@ -139,12 +142,24 @@ class BridgeApp(App[None]):
     def on_mount(self) -> None:
         self.run_worker(self.open_pane(self._first), group="switch")
         self.call_after_refresh(self._begin)
+        if self.is_web:
+            self.set_interval(2.0, self._leave_with_the_server)
 
     def _begin(self) -> None:
         """After the first paint: nothing here may delay it."""
+        self._begun = True
+        if self._late_size is not None:
+            self.post_message(self._late_size)
         self.watch_over.start()
         # The first key that asks for another screen needn't wait for its modules.
         threading.Thread(target=self._import_screens, name="bdh-tui-import", daemon=True).start()
+
+    def _leave_with_the_server(self) -> None:
+        """In a browser: a server that was killed asks nobody to leave."""
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        if any(what & select.POLLHUP for _, what in poll.poll(0)):
+            self.exit()
 
     def _import_screens(self) -> None:
         import bdh_tui.dialogs
@@ -314,6 +329,13 @@ class BridgeApp(App[None]):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key) and not event.is_forwarded and await self._take_key(event):
             return
+        if isinstance(event, events.Resize) and not self._begun:
+            # A browser tells another size at once. Two of them before the first paint chase each
+            # other through the library's queues for ever, so the last one is put off.
+            if self._sized:
+                self._late_size = event
+                return
+            self._sized = True
         await super().on_event(event)
 
     async def _take_key(self, event: events.Key) -> bool:
