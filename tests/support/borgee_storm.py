@@ -80,7 +80,7 @@ class Storm:
         self.gateway.wait(lambda: self.stored() + self._missed == len(self.channels), PATIENCE)
         code = self.dice.choice(CLOSES)
         self.disconnects[str(code)] += 1
-        before = self._connection()
+        before = self._greetings()
         self.server.drop(code)
         self._until_online(before)
 
@@ -89,7 +89,7 @@ class Storm:
         self.kills += 1
         self.gateway.kill()
         self._missed = len(self.channels) - self.stored()
-        before = self._connection()
+        before = self._greetings()
         self.gateway.start()
         self._until_online(before)
 
@@ -136,13 +136,13 @@ class Storm:
             check=True,
         ).stdout
 
-    def _connection(self) -> tuple[int, int]:
-        return self.server.connections, len(self.server.asked("get_me"))
+    def _greetings(self) -> int:
+        """How many connections have introduced themselves."""
+        return sum(frame["type"] == "connect" for frame in list(self.server.frames))
 
-    def _until_online(self, before: tuple[int, int]) -> None:
+    def _until_online(self, before: int) -> None:
         def online() -> bool:
-            connections, identified = self._connection()
-            if connections <= before[0] or identified <= before[1] or not self.server._open:
+            if self._greetings() <= before or not self.server._open:
                 return False
             health = self.gateway.rows("SELECT state FROM health")
             return bool(health) and health[0]["state"] == "online"
