@@ -41,6 +41,8 @@ from tests.support import model_server as ms
 from tests.support.faulty_graph import FaultyGraph
 from tests.telemetry.stage import ANSWER, KNOWN, QUESTION, Stage, knowing, said, spans_of
 
+pytestmark = pytest.mark.timeout(600)  # all of it happens in one fixture
+
 ROUTE = {
     "schema_version": 2,
     "should_retrieve": True,

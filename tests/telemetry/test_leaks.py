@@ -29,6 +29,8 @@ from tests.support.faulty_graph import FaultyGraph
 from tests.support.otlp_receiver import GrpcReceiver, HttpReceiver
 from tests.telemetry.stage import Stage
 
+pytestmark = pytest.mark.timeout(300)
+
 #: Never in a store, never in a log, never on the wire.
 SECRETS = {
     "token of the graph": "MARK-graph-token",
