@@ -18,9 +18,10 @@ def end_worker(paths: BridgePaths) -> None:
         if not is_held(paths.worker_lock):
             return True
         holder = read_holder(paths.worker_lock)
-        if holder is not None and holder.pid != os.getpid():
+        pid = holder.pid if holder else None  # None: it is dead, and another one takes over
+        if pid is not None and pid != os.getpid():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(holder.pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         return not is_held(paths.worker_lock)
 
     eventually(ended)
