@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from hermes_borgee.constants import MAX_MESSAGE_BYTES
 from hermes_borgee.desk import Desk
 from hermes_borgee.dispatch import RECEIPT, Dispatcher, is_receipt
 from hermes_borgee.failures import LinkFailure
-from hermes_borgee.host import Host
+from hermes_borgee.host import Host, leaving_patience
 from hermes_borgee.intake import Intake
 from hermes_borgee.link import Link, LinkState, Timing
 from hermes_borgee.outbound import Outbound, wire_size
@@ -45,8 +44,6 @@ from hermes_borgee.work import Work, conversation_prompt, local_time
 log = logging.getLogger(__name__)
 
 PLATFORM = "borgee"
-#: Hermes gives an adapter this long to leave, unless told otherwise.
-HOST_LEAVE_SECONDS = 5.0
 
 
 class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
@@ -210,7 +207,7 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
         if scheduler is None or dispatcher is None or settings is None:
             return
         scheduler.stop_admission()
-        bound = min(settings.drain_timeout, max(0.0, _host_patience() - 1.0))
+        bound = min(settings.drain_timeout, max(0.0, leaving_patience() - 1.0))
         if not await scheduler.drain(bound):
             log.warning(
                 "[bdh-bridge] borgee: %d message(s) still run after %g s; they stay in doubt",
@@ -402,11 +399,3 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
             await super().handle_message(event)
             return {"aborted": True}
         return {"aborted": False}
-
-
-def _host_patience() -> float:
-    try:
-        value = float(os.environ.get("HERMES_GATEWAY_ADAPTER_DISCONNECT_TIMEOUT", ""))
-    except ValueError:
-        return HOST_LEAVE_SECONDS
-    return value if value > 0 else HOST_LEAVE_SECONDS

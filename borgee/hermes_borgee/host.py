@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ _APPROVAL_WORDS = frozenset(
     | {"👎", "always", "approve always", "always approve"}
     | {"session", "approve session", "session approve"}
 )
+#: Hermes gives an adapter this long to leave, unless told otherwise; in seconds.
+_LEAVE_SECONDS = 5.0
 #: Why Hermes marks all recently used sessions when it starts after a crash.
 _CRASH_MARK = "restart_interrupted"
 
@@ -193,3 +196,12 @@ def reset_session(store: Any, session_key: str) -> bool:
         return False
     store.clear_resume_pending(session_key)
     return store.reset_session(session_key) is not None
+
+
+def leaving_patience() -> float:
+    """Seconds that Hermes waits for an adapter to leave."""
+    try:
+        value = float(os.environ.get("HERMES_GATEWAY_ADAPTER_DISCONNECT_TIMEOUT", ""))
+    except ValueError:
+        return _LEAVE_SECONDS
+    return value if value > 0 else _LEAVE_SECONDS
