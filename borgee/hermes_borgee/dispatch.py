@@ -86,10 +86,10 @@ class Dispatcher:
                 try:
                     async with bound:
                         await self._through_host(dispatch)
-                except TimeoutError:
-                    if not bound.expired():
-                        raise
-                    return await self._timed_out(dispatch)
+                except TimeoutError as error:
+                    if bound.expired():
+                        return await self._timed_out(dispatch)
+                    dispatch.error = dispatch.error or error  # the host's own
                 except asyncio.CancelledError:
                     # The adapter is closing: what may have had effects stays in doubt.
                     await self._abandon(dispatch)

@@ -44,14 +44,15 @@ async def test_a_control_that_raises_fails_at_once_and_suspends_nothing(
     await bench.until_state("long", "completed")
 
 
+@pytest.mark.parametrize("kind", [ValueError, TimeoutError])
 async def test_a_message_that_cannot_be_handed_over_fails_and_holds_nobody_up(
-    bench: Bench, server: BppServer, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, server: BppServer, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
     event_of = bench.adapter.event_of
 
     def broken(receipt: Any) -> Any:
         if receipt.source_body == "unfit":
-            raise ValueError("no event can be made of this")
+            raise kind("no event can be made of this")
         return event_of(receipt)
 
     monkeypatch.setattr(bench.adapter, "event_of", broken)
