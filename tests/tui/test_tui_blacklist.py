@@ -176,7 +176,7 @@ def test_the_preview_says_how_much_of_the_messages_it_saw() -> None:
     found = preview("salaries", kept)
     assert [message.trace_id for message in found.matches] == ["1"]
     assert found.summary == (
-        "1 of the last 2 messages match; 1 are kept only in part; of 1 more the text is not kept."
+        "1 of the last 2 messages matches; 1 is kept only in part; of 1 more the text is not kept."
     )
 
 

@@ -16,6 +16,8 @@ from bdh_bridge.paths import BridgePaths
 from bdh_bridge.state import SharedState
 from bdh_otel import attributes as attr
 from bdh_otel.tracer import Tracer
+from bdh_tui.sources.polling import JaegerSource
+from bdh_tui.sources.wire import from_otlp_json
 from tests.support.http_peer import Peer, answering, json_response
 from tests.tui import scenes
 from tests.tui.conftest import Drive, Driver
@@ -148,4 +150,76 @@ async def test_an_error_of_the_graph_is_escaped_too(empty_home: Path, drive: Dri
         assert_harmless(ui)
         await ui.press("v")
         await ui.sees("No list of vaults")
+        assert_harmless(ui)
+
+
+async def test_attributes_of_ours_with_values_they_can_t_have_break_no_screen(
+    empty_home: Path, drive: Drive
+) -> None:
+    wrong = [
+        {"key": name, "value": {"stringValue": "nan"} if declared.type != "string" else
+         {"arrayValue": {"values": [{"intValue": "1"}]}}}
+        for name, declared in attr.TABLE.items()
+    ]  # fmt: skip
+    assert len(wrong) > 100
+    start = time.time_ns() - 10**9
+    names = ["bdh.turn", "bdh.gate relevance", "bdh.context", "chat m", "retrieval", "bdh.write",
+             "bdh.deliver", "bdh.rewrite", "bdh.route", "execute_tool t"]  # fmt: skip
+    spans = [
+        {
+            "traceId": f"{trace:032x}", "spanId": f"{16 * trace + number:016x}",
+            "parentSpanId": f"{16 * trace:016x}" if number else "",
+            "name": name, "kind": 1, "status": {}, "startTimeUnixNano": str(start + number),
+            "endTimeUnixNano": str(start + 10**6), "attributes": wrong[skip : skip + 120],
+        }
+        for trace, skip in ((1, 0), (2, len(wrong) - 120))
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    source = JaegerSource("http://127.0.0.1:9")  # not started: it only keeps what it is given
+    source.take(from_otlp_json({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}))
+    async with drive(empty_home, source=source, size=(120, 40)) as ui:
+        live = ui.pane("live")
+        await ui.until(lambda: len(live.turns) == 2, "both turns")
+        for key in "12345":
+            await ui.press(key)
+            assert_harmless(ui)
+        for turn in live.turns:
+            ui.app.open_turn(turn.trace_id)
+            await ui.settled()
+            pane = ui.pane("turn")
+            assert len(pane.spans) == len(names)
+            for index in range(pane.lines.count):
+                pane.lines.select(index)
+                await ui.settled()
+                assert_harmless(ui)
+            assert "(no int)" in ui.screen or "(no " in ui.screen
+
+
+async def test_long_wide_and_empty_texts_keep_every_line_as_wide_as_the_screen(
+    empty_home: Path, drive: Drive
+) -> None:
+    path = BridgePaths(empty_home).spans
+    tracer = Tracer(path, content="full", strict=True)
+    texts = ("x" * 4_000, "漢字かな交じり文" * 500, "👩‍👩‍👧‍👦🏳️‍🌈🇮🇹" * 300, "e\u0301\u0316" * 2_000,
+             "\u202e\u2066abc\u200d\ufeff", " ", "\t\n\n")  # fmt: skip
+    for number, text in enumerate(texts):
+        scene = scenes.Scene(tracer, text, text, "cli", time.time_ns() - number * 10**9)
+        scene.gates("read")
+        scene.hop("local", "timeout", 5, 1, **{attr.HOP_ERROR: text})
+        scene.short_answer()
+        scene.end("skip", "casual", "short_answer")
+    assert tracer.flush(10)
+    tracer.shutdown()
+    BridgePaths(empty_home).blacklist.write_text("\n".join(texts), encoding="utf-8")
+    async with drive(empty_home, size=(200, 60)) as ui:
+        for size in ((200, 60), (80, 24), (20, 5), (120, 40)):
+            await ui.pilot.resize_terminal(*size)
+            for key in "1234567":
+                await ui.press(key)
+                assert_harmless(ui)
+                lines = ui.app.screen._compositor.render_strips()
+                assert {strip.cell_length for strip in lines} == {size[0]}
+        await ui.press("1", "enter")
+        assert_harmless(ui)
+        await ui.press("1", "b")
         assert_harmless(ui)

@@ -101,7 +101,7 @@ async def test_the_graph_screen_shows_a_real_server_and_its_links(
     (home / ".env").write_text(f"BDH_API_URL={graph.url}\n", encoding="utf-8")
     async with drive(home) as ui:
         await ui.press("5")
-        await ui.sees("✓ up", "8 neurons", "Strongest learned links", "↔", "graph up")
+        await ui.sees("✓ up", "8 neurons", "Strongest Hebbian synapses", "↔", "graph up")
         await ui.press("v")
         await ui.sees("Look at which vault?", "default")
         await ui.press("escape")

@@ -36,7 +36,9 @@ class StatusBar(Widget):
         trouble = self.trouble or self.feed_trouble
         if trouble:
             return line.add("  ").add(f"! {plain(trouble, 300)}", BAD).content()
-        if health.graph_error:
+        if health.graph_error and self._read_only:
+            pass  # the graph of this machine, which the spans from elsewhere don't know
+        elif health.graph_error:
             line.add("  graph ", MUTED).add("! down", BAD)
         elif health.graph is not None:
             line.add("  graph ", MUTED).add("up", GOOD)

@@ -45,9 +45,13 @@ class Preview:
         """What was looked at, said exactly."""
         if not self.turns:
             return "No turns on record to try it on."
-        text = f"{len(self.matches)} of the last {self.tried} messages match"
+        if self.tried == 1:
+            text = f"The last message {'matches' if self.matches else 'does not match'}"
+        else:
+            verb = "matches" if len(self.matches) == 1 else "match"
+            text = f"{len(self.matches)} of the last {self.tried:,} messages {verb}"
         if self.cut:
-            text += f"; {self.cut} are kept only in part"
+            text += f"; {self.cut} {'is' if self.cut == 1 else 'are'} kept only in part"
         if self.absent:
             text += f"; of {self.absent} more the text is not kept"
         return f"{text}."

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from bdh_otel.database import StoreError
 from bdh_tui.queue.desk import Desk, DeskError, Item, Tone
-from bdh_tui.text import age
+from bdh_tui.text import age, count
 from hermes_borgee.operator import NoInbox, Operator
 from hermes_borgee.receipts import Outcome, Receipt, Status
 
@@ -79,8 +79,8 @@ class InboxDesk(Desk):
             told.append(f"{health.state} for {age(time.time() - health.since)}{because}")
         if gaps:
             ago = age(time.time() - gaps[-1].started_at)
-            told.append(f"{len(gaps)} times not connected, last {ago} ago: messages of such times"
-                        " are not dispatched")  # fmt: skip
+            told.append(f"{count(len(gaps), 'time')} not connected, last {ago} ago: messages of"
+                        " such times are not dispatched")  # fmt: skip
         return "; ".join(told)
 
     def items(self, states: Collection[str], limit: int) -> list[Item]:

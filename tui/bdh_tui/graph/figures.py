@@ -53,6 +53,8 @@ def tiles(stats: Mapping[str, Any], width: int) -> Content:
     line, used = Line(), 0
     for key, title in TILES:
         text = number(round(figure(stats.get(key)), 2)) if key in stats else "–"
+        if text == "1" and title in ("neurons", "synapses", "queries"):
+            title = {"queries": "query"}.get(title, title[:-1])
         cell = len(text) + len(title) + 4
         if used + cell > width:
             line.add("\n")
@@ -63,11 +65,11 @@ def tiles(stats: Mapping[str, Any], width: int) -> Content:
 
 
 def links(stats: Mapping[str, Any], width: int) -> Content:
-    """How strong the learned links are, as a share of all."""
+    """How strong the Hebbian synapses are, as a share of all."""
     strong = figure(stats.get("hebbian_strong_synapses"))
     weak = figure(stats.get("hebbian_weak_synapses"))
     stale = figure(stats.get("hebbian_stale_weak_synapses"))
-    line = Line().add(" learned links  ", MUTED)
+    line = Line().add(" Hebbian synapses  ", MUTED)
     line.add(f"{number(strong)} strong", GOOD if strong else "").add("  ")
     line.add(f"{number(weak)} weak").add("  ").add(f"{number(stale)} weak and stale", MUTED)
     return line.content().truncate(width)

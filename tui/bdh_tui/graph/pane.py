@@ -1,4 +1,4 @@
-"""The graph's own figures, as they are now and as they went, and its strongest links."""
+"""The graph's own figures, as they are now and as they went, and its strongest synapses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from bdh_tui.dialogs import Choose
 from bdh_tui.graph import figures
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
-from bdh_tui.text import BAD, MUTED, Line, age, plain
+from bdh_tui.text import BAD, MUTED, Line, age, count, plain
+
+NOTHING = "No Hebbian synapse has been learned yet."
 
 
 class GraphPane(Pane):
@@ -38,8 +40,8 @@ class GraphPane(Pane):
         yield Static(id="graph-tiles")
         yield Static(id="graph-links")
         yield Static(id="graph-charts")
-        yield Static(Content.styled(" Strongest learned links", MUTED), classes="columns")
-        yield LineList(self._draw, empty="The graph has learned no links yet.")
+        yield Static(Content.styled(" Strongest Hebbian synapses", MUTED), classes="columns")
+        yield LineList(self._draw, empty=NOTHING)
 
     def first_focus(self) -> Widget:
         return self.query_one(LineList)
@@ -72,7 +74,7 @@ class GraphPane(Pane):
         self.query_one("#graph-charts", Static).update(charts)
         self._pairs = figures.pairs(stats)
         lines = self.query_one(LineList)
-        lines.empty = "The graph has learned no links yet." if stats else ""
+        lines.empty = NOTHING if stats else ""
         lines.show(len(self._pairs))
         self._look_at_circuit()
 
@@ -157,8 +159,8 @@ def _circuit(path: Any) -> str:
             if breaker.key.startswith("graph") and breaker.open:
                 wait = breaker.failed_at + breaker.wait - time.time()
                 return (
-                    f"The bridge leaves it alone after {breaker.failures} failures: turns go on "
-                    f"without it, and it is tried again in {age(wait)}."
+                    f"The bridge leaves it alone after {count(breaker.failures, 'failure')}: turns"
+                    f" go on without it, and it is tried again in {age(wait)}."
                 )
     finally:
         state.close()

@@ -94,6 +94,9 @@ class LivePane(Pane):
     def on_mount(self) -> None:
         self.load()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return not (action == "blacklist" and self.bridge.source.read_only)
+
     def on_resize(self) -> None:
         width = self.lines.scrollable_content_region.width
         self._header.update(row.header(width), layout=False)

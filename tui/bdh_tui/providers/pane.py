@@ -15,7 +15,7 @@ from bdh_tui.charts import beside, chart, spark
 from bdh_tui.figures import FiguresPane
 from bdh_tui.lines import LineList
 from bdh_tui.providers.figures import NOT_ASKED, Provider, providers
-from bdh_tui.text import BAD, GOOD, HEAD, MUTED, SKIP, Line, age, clock, number, plain
+from bdh_tui.text import BAD, GOOD, HEAD, MUTED, SKIP, Line, age, clock, count, number, plain
 from bdh_tui.window import STEPS, WINDOWS
 
 
@@ -71,15 +71,15 @@ class ProvidersPane(FiguresPane):
         provider = self._providers[self.lines.cursor]
         line = Line().add(f" {plain(provider.name, 40)}", HEAD)
         line.add(f"  {plain(provider.model, 60)}", MUTED)
-        for outcome, count in provider.outcomes.most_common():
+        for outcome, times in provider.outcomes.most_common():
             style = GOOD if outcome == "ok" else MUTED if outcome in NOT_ASKED else BAD
-            line.add(f"\n   {number(count):>7}  ", HEAD).add(hop(outcome), style)
+            line.add(f"\n   {number(times):>7}  ", HEAD).add(hop(outcome), style)
         if provider.last_error:
             line.add(f"\n last error {clock(provider.last_error_ns)}: ", MUTED)
             line.add(plain(provider.last_error, 300), BAD)
         if provider.circuit == "open":
             line.add(
-                f"\n left alone after {provider.failures} failures, tried again in "
+                f"\n left alone after {count(provider.failures, 'failure')}, tried again in "
                 f"{age(provider.retry_in)}",
                 SKIP,
             )
@@ -92,6 +92,9 @@ class ProvidersPane(FiguresPane):
             *beside([chart("Answers", provider.trend, width, height, low=0)], width),
             *beside([chart("Failures", provider.failed, width, height, low=0)], width),
         ]
+        if not provider.asked:
+            height = 0  # nothing to draw
+            told += Content.styled("\n   not asked in this window", MUTED)
         detail.update(told if height < 2 else Content("\n").join([told, Content(""), *charts]))
 
     # Keys

@@ -15,6 +15,7 @@ from bdh_otel.retention import Bounds, prune
 from bdh_otel.store import SpanStore
 from bdh_tui.sources import Source
 from bdh_tui.sources.wire import Batch
+from bdh_tui.text import count
 
 #: The private store keeps the newest ones.
 BOUNDS = Bounds(rows=300_000, bytes=512 << 20)
@@ -73,4 +74,4 @@ class FeedSource(Source):
     def trouble(self) -> str:
         if self._trouble:
             return self._trouble
-        return f"{self.unreadable:,} spans could not be read" if self.unreadable else ""
+        return f"{count(self.unreadable, 'span')} could not be read" if self.unreadable else ""

@@ -333,8 +333,31 @@ def _pairs(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
             break
         kept = _bounded(value)
         if kept is not None:
-            found[cut(str(key), 200)] = kept
+            found[_name(cut(str(key), 200), kept)] = kept
     return found
+
+
+def _name(name: str, value: Any) -> str:
+    """An attribute of ours with a value that it can't have gets a name that nothing counts on."""
+    declared = attr.TABLE.get(name)
+    if declared is None or _FITS[declared.type](value):
+        return name
+    return f"{name} (no {declared.type})"
+
+
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "int": lambda value: (
+        isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+    ),
+    "float": lambda value: (
+        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
+    ),
+    "strings": lambda value: (
+        isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+    ),
+}
 
 
 def _bounded(value: Any) -> Any:

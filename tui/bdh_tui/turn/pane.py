@@ -25,7 +25,7 @@ from bdh_otel.tree import duration
 from bdh_tui.lines import LineList
 from bdh_tui.pane import Pane
 from bdh_tui.tail import News
-from bdh_tui.text import HEAD, MUTED, Line, clock, lines, plain
+from bdh_tui.text import HEAD, MUTED, Line, clock, count, lines, plain
 from bdh_tui.turn.details import details
 from bdh_tui.turn.waterfall import Branch, Scale, branches, draw
 
@@ -215,7 +215,7 @@ class TurnPane(Pane):
         except OSError as error:
             self.notify(f"Not written: {error}", severity="error", markup=False)
         else:
-            self.notify(f"Wrote {len(self.spans)} spans to {target}", markup=False)
+            self.notify(f"Wrote {count(len(self.spans), 'span')} to {target}", markup=False)
 
     def action_feedback(self) -> None:
         """Say what would have been right; ``bdh-bridge router train`` learns from it."""
