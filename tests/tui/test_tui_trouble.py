@@ -78,6 +78,48 @@ async def test_a_store_that_can_t_be_read_is_told_and_taken_up_when_it_can(
         assert told not in ui.screen
 
 
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        ("truncated", ""),
+        ("garbage", "the file is damaged"),
+        ("newer", "upgrade bdh-hermes-bridge"),
+        ("removed", "no spans yet"),
+    ],
+)
+async def test_harm_that_comes_while_it_runs_is_told_and_mended(
+    home: Path, saved: Path, drive: Drive, harm: str, told: str
+) -> None:
+    path = BridgePaths(home).spans
+    async with drive(home, size=(200, 30)) as ui:
+        other = path.with_name("other")
+        if harm == "truncated":
+            os.truncate(path, 5_000)
+        elif harm == "garbage":
+            other.write_bytes(b"SQLite format 3\0" + os.urandom(8_000))
+        elif harm == "newer":
+            shutil.copy(saved, other)
+            connection = sqlite3.connect(other)
+            connection.execute(f"PRAGMA user_version={len(SCHEMA.migrations) + 1}")
+            connection.close()
+        else:
+            path.unlink()
+        if other.exists():
+            other.chmod(0o600)
+            other.replace(path)
+        for key in "23411":
+            await ui.press(key)
+        await ui.sees(told)
+        put_back(saved, path)
+        scenes.play(path, 1, over_seconds=1)
+        live = ui.pane("live")
+        await ui.press("f")
+        await ui.until(lambda: len(live.turns) >= 100, "the turns, once the store is whole")
+        await ui.press("3")
+        await ui.sees("121 turns")
+        assert "Traceback" not in ui.screen
+
+
 async def test_a_locked_store_does_not_freeze_the_keys(home: Path, drive: Drive) -> None:
     path = BridgePaths(home).spans
     blocker = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
