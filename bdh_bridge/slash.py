@@ -177,7 +177,7 @@ def _outbox(bridge: Bridge, rest: str, caller: Caller) -> str:
     from bdh_bridge.operator.overview import look
 
     seen = look(bridge.loaded, graph_seconds=0)
-    text = f"outbox: {outbox_line(seen)}\ncourier: {seen.worker}"
+    text = f"outbox: {outbox_line(seen)}\nworker: {seen.worker}"
     undecided = seen.outbox.get("quarantined", 0)
     if undecided:
         text += f"\n{undecided} need a decision: bdh-bridge outbox list --state quarantined"

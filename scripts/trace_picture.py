@@ -24,7 +24,7 @@ def main() -> None:
     store, prefix, target = sys.argv[1:4]
     with contextlib.closing(SpanReader(Path(store))) as reader:
         (trace_id,) = reader.find_traces(prefix)
-        tree = render(reader.trace(trace_id), colour=True, fold=True)
+        tree = render(reader.trace(trace_id), colour=True, fold=True, width=WIDTH)
     with Path("/dev/null").open("w") as nowhere:
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
         for line in tree.splitlines():

@@ -111,13 +111,14 @@ def _remove(args: argparse.Namespace) -> int:
 
 def _test(args: argparse.Namespace) -> int:
     from bdh_bridge.gates.blacklist import Blacklist
+    from bdh_bridge.operator.plain import count
     from bdh_otel.escape import one_line
 
     checked = Blacklist(_path(args)).check(args.prompt)
     for rule in checked.unfinished:
         print(f"line {rule.line} ran out of time and counts as no match")
     if checked.match is None:
-        print(f"not kept out ({checked.rules} rules in use)")
+        print(f"not kept out ({count(checked.rules, 'rule')} in use)")
         return 0
     rule = checked.match.rule
     print(f"kept out by line {rule.line}: {one_line(rule.source, 120)}")

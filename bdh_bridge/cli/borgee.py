@@ -95,6 +95,7 @@ def _setup(args: argparse.Namespace) -> int:
     except SetupError as error:
         raise CommandError(str(error)) from error
     except EOFError as error:
+        print()  # ends the line of the question
         raise CommandError("there is nobody to ask: use --base-url and --key-stdin") from error
     print("Now start the gateway: hermes gateway run")
     return 0
@@ -127,6 +128,8 @@ def _status(args: argparse.Namespace, operator: Operator) -> int:
     print("configuration  " + ("ok" if not problems else "not usable:"))
     for problem in problems:
         print(f"  - {_escape(problem)}")
+    if problems:
+        print("               mend config.yaml and .env, or: bdh-bridge borgee setup")
     if health is not None:
         why = f": {_escape(health.reason)}" if health.reason else ""
         print(f"connection     {health.state} since {_time(health.since)}{why}")

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from bdh_bridge.cli import CommandError, Commands, settings_of
+from bdh_bridge.cli.explain_last import explain_last
 
 if TYPE_CHECKING:
     from bdh_bridge.dry_run import DryRun, Explanation, Question
@@ -50,7 +51,7 @@ def add(commands: Commands) -> None:
         '"content": "…"}], "platform": "cli", "sender": "…"}; only "message" is needed. '
         "--history holds such a list, or one message a line.",
     )
-    parser.add_argument("message", nargs="?", help="the user's message")
+    parser.add_argument("message", nargs="?", help="the message; `last`: why the last turn went so")
     parser.add_argument(
         "--history", type=Path, metavar="FILE", help="the conversation before it, as JSON"
     )
@@ -69,7 +70,9 @@ def add(commands: Commands) -> None:
 
 def _explain(args: argparse.Namespace) -> int:
     if (args.message is None) == (args.jsonl is None):
-        raise CommandError("give either a message or --jsonl FILE")
+        raise CommandError("give one of: a message, last, --jsonl FILE")
+    if args.message == "last" and args.history is None:  # as a message it would say nothing
+        return explain_last(args)
     if args.jsonl is not None and args.history is not None:
         raise CommandError("--history goes with a single message; in --jsonl each line has its own")
     ask_graph = args.graph if args.jsonl is not None else not args.no_graph
@@ -236,6 +239,7 @@ def _fields(span: StoredSpan, **names_of: str) -> dict[str, Any]:
 
 def _print(found: Explanation) -> None:
     from bdh_bridge.gates.answer import MINIMUM_CHARACTERS
+    from bdh_bridge.operator.wording import short
     from bdh_otel.escape import escape, escape_lines
     from bdh_otel.tree import colours_wanted, render
     from bdh_otel.wrap import width_of
@@ -244,7 +248,7 @@ def _print(found: Explanation) -> None:
     for query in found.queries:
         print(f"       asks the graph: {escape(query)}")
     if found.read_outcome:
-        print(f"       came of it: {found.read_outcome}")
+        print(f"       outcome: {short(found.read_outcome)}")
     routed = not found.store_candidate or found.router in ("rewrite", "local")
     why = found.write_reason if routed else "every gate allows it"
     print(f"store  {_verdict(found.store_candidate, why)}")

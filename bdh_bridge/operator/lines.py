@@ -37,7 +37,7 @@ def overview_lines(seen: Overview) -> list[tuple[str, str]]:
         if key.removeprefix("provider:") not in seen.hops and not key.startswith("graph:")
     ]
     lines.append(("outbox", outbox_line(seen)))
-    lines.append(("courier", seen.worker))
+    lines.append(("worker", seen.worker))
     lines.append(("graph", _graph_line(seen, broken)))
     lines += [("problem", one_line(problem, 300)) for problem in seen.problems]
     return lines

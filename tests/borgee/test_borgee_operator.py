@@ -163,8 +163,11 @@ def test_without_an_inbox_it_says_so_calmly(home: Path) -> None:
     status, printed = run("borgee", "inbox", "list")
     assert status == 0
     assert "does not exist yet" in printed
-    assert run("borgee", "status")[0] == 0
+    status, printed = run("borgee", "status")
+    assert (status, "borgee setup" in printed) == (0, False)
     assert not inbox_path(home).exists()
+    (home / "config.yaml").write_text("{}\n")
+    assert "or: bdh-bridge borgee setup" in run("borgee", "status")[1]
 
 
 def test_list_and_show_escape_what_people_wrote(home: Path) -> None:

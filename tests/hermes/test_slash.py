@@ -111,7 +111,7 @@ def test_an_admin_sees_explains_and_steers(chat: tuple[Host, IrcServer]) -> None
 
     irc.ask("root", "/bdh blacklist # my private diary", "kept out")
     assert host.paths.blacklist.read_text() == "\\# my private diary\n"
-    assert "delivered" in irc.ask("root", "/bdh outbox", "courier")
+    assert "delivered" in irc.ask("root", "/bdh outbox", "worker: ")
     irc.ask("root", "/bdh nonsense", "Usage: /bdh")
 
 

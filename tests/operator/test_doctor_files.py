@@ -1,4 +1,4 @@
-"""Stores, disk, outbox, courier and clock, each spoiled for real."""
+"""Stores, disk, outbox, worker and clock, each spoiled for real."""
 
 from __future__ import annotations
 
@@ -200,27 +200,27 @@ def test_an_outbox_that_is_full_waits_long_or_spools(home: Home) -> None:
     assert any("in spool files" in text for _, text, _ in home.doctor().checks("outbox"))
 
 
-def test_the_courier(home: Home) -> None:
+def test_the_worker(home: Home) -> None:
     set_states(home, "pending")
-    assert "no worker runs, and 1 writes wait" in home.doctor().checks("courier")[0][1]
+    assert "not running, and 1 write waits" in home.doctor().checks("worker")[0][1]
     home.set(BDH_WORKER="off")
-    assert "BDH_WORKER=off" in home.doctor().checks("courier")[0][1]
+    assert "BDH_WORKER=off" in home.doctor().checks("worker")[0][1]
     lock = WorkerLock(home.paths.worker_lock)
     assert lock.acquire(wait=1, version="0.9.0", mode="process")
     try:
-        level, text, mend = home.doctor().checks("courier")[0]
+        level, text, mend = home.doctor().checks("worker")[0]
         assert (level, "version 0.9.0" in text) == ("warning", True)
         assert "worker stop" in mend
     finally:
         lock.release()
     assert lock.acquire(wait=1, version=__version__, mode="process")
     try:
-        assert home.doctor().checks("courier")[0][:2] == ("ok", f"runs, pid {os.getpid()}")
+        assert home.doctor().checks("worker")[0][:2] == ("ok", f"runs, pid {os.getpid()}")
     finally:
         lock.release()
     home.paths.worker_lock.unlink()
     home.paths.worker_lock.symlink_to("/dev/null")
-    assert home.doctor().checks("courier")[0][0] == "failed"
+    assert home.doctor().checks("worker")[0][0] == "failed"
 
 
 def test_an_outbox_that_can_not_be_read_is_not_called_empty(home: Home) -> None:
@@ -229,7 +229,7 @@ def test_an_outbox_that_can_not_be_read_is_not_called_empty(home: Home) -> None:
     done = home.doctor()
     assert done.checks("outbox")[0][:2] == ("failed", "it can't be read")
     assert "chmod 600" in next(mend for level, _, mend in done.checks("stores") if level != "ok")
-    assert "nothing waits" not in done.checks("courier")[0][1]
+    assert "nothing waits" not in done.checks("worker")[0][1]
 
 
 def test_a_clock_that_was_set_back(home: Home) -> None:

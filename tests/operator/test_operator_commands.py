@@ -255,6 +255,32 @@ def test_explain_tells_no_length_of_an_answer_that_was_not_given(home: Home) -> 
     assert (answer["reason"], "value" in answer) == ("assumed", False)
 
 
+def test_explain_last_tells_the_newest_turn_in_sentences(home: Home) -> None:
+    assert "no spans yet" in home.run("explain", "last").err
+    tracer = Tracer(home.paths.spans, {})
+    for rule in ("older", "salaries"):
+        span = tracer.start_span(names.TURN, attributes={attr.TURN_MESSAGE: f"the {rule}\x1b[2J"})
+        decision = {
+            attr.GATE_NAME: "blacklist",
+            attr.GATE_PATH: "read",
+            attr.GATE_DECISION: "skip",
+            attr.GATE_REASON: "blacklisted",
+            attr.GATE_RULE: rule,
+        }
+        tracer.start_span(names.gate("blacklist"), parent=span, attributes=decision).end()
+        span.end()
+    tracer.flush(10)
+    tracer.shutdown()
+    told = home.run("explain", "last")
+    assert told.status == 0
+    assert "✗ Read: skipped by gate blacklist" in told.out
+    assert "“the salaries" in told.out
+    assert "older" not in told.out
+    assert "\x1b" not in told.out
+    trace = home.run("explain", "last", "--json").json["trace"]
+    assert f"bdh-bridge spans trace {trace[:8]}" in told.out
+
+
 def test_without_a_command_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     said = capsys.readouterr().err

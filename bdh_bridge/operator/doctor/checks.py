@@ -80,7 +80,7 @@ def groups() -> list[Group]:
         ("stores", files.stores),
         ("disk", files.disk),
         ("outbox", queue.outbox),
-        ("courier", queue.courier),
+        ("worker", queue.worker),
         ("clock", queue.clock),
     ]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from bdh_bridge import __version__
 from bdh_bridge.operator.doctor.checks import Check, Subject, failed, ok, warning
+from bdh_bridge.operator.plain import count
 from bdh_bridge.outbox.states import State
 from bdh_bridge.outbox.store import Outbox, OutboxStats
 from bdh_bridge.settings import Loaded
@@ -59,7 +60,7 @@ def outbox(subject: Subject) -> Iterator[Check]:
     if stats.open_rows >= settings.outbox_max_rows:
         yield failed(
             "outbox",
-            f"full: {stats.open_rows:,} writes wait, new ones are refused (BDH_OUTBOX_MAX_ROWS)",
+            f"full: {_wait(stats.open_rows)}, new ones are refused (BDH_OUTBOX_MAX_ROWS)",
             "mend the graph, then: bdh-bridge outbox deliver",
         )
     elif stats.oldest_pending_age is not None and stats.oldest_pending_age > LONG_WAIT:
@@ -74,7 +75,7 @@ def outbox(subject: Subject) -> Iterator[Check]:
         yield ok("outbox", f"{stats.open_rows:,} wait, {delivered:,} delivered")
 
 
-def courier(subject: Subject) -> Iterator[Check]:
+def worker(subject: Subject) -> Iterator[Check]:
     from bdh_bridge.worker.lock import is_held, read_holder
 
     loaded = subject.loaded
@@ -82,36 +83,40 @@ def courier(subject: Subject) -> Iterator[Check]:
     try:
         running = is_held(lock)
     except OSError as error:
-        yield failed("courier", f"{lock} can't be used ({error.strerror})", f"remove {lock}")
+        yield failed("worker", f"{lock} can't be used ({error.strerror})", f"remove {lock}")
         return
     stats = _stats(loaded)
     waiting = (stats.open_rows + stats.spooled) if stats else 0
     if not running:
         if loaded.settings.worker == "off" and waiting:
             yield warning(
-                "courier",
-                f"BDH_WORKER=off, and {waiting:,} writes wait",
+                "worker",
+                f"BDH_WORKER=off, and {_wait(waiting)}",
                 "run: bdh-bridge outbox deliver",
             )
         elif waiting:
             yield warning(
-                "courier",
-                f"no worker runs, and {waiting:,} writes wait",
+                "worker",
+                f"not running, and {_wait(waiting)}",
                 "the next turn starts one; or run: bdh-bridge outbox deliver",
             )
         else:
             unknown = stats is None and loaded.paths.outbox.exists()
-            yield ok("courier", "no worker runs" + ("" if unknown else ", nothing waits"))
+            yield ok("worker", "not running" + ("" if unknown else ", nothing waits"))
         return
     holder = read_holder(lock)
     if holder is not None and holder.version != __version__:
         yield warning(
-            "courier",
-            f"the worker is version {holder.version}, this is {__version__}",
+            "worker",
+            f"runs version {holder.version}, this is {__version__}",
             "run: bdh-bridge worker stop (the next turn starts a new one)",
         )
     else:
-        yield ok("courier", f"runs{f', pid {holder.pid}' if holder and holder.pid else ''}")
+        yield ok("worker", f"runs{f', pid {holder.pid}' if holder and holder.pid else ''}")
+
+
+def _wait(writes: int) -> str:
+    return f"{count(writes, 'write')} {'waits' if writes == 1 else 'wait'}"
 
 
 def _stats(loaded: Loaded) -> OutboxStats | None:

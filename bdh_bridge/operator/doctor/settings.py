@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bdh_bridge.gates.blacklist import Blacklist, resolve_blacklist
 from bdh_bridge.operator.doctor.checks import Check, Subject, failed, ok, warning
+from bdh_bridge.operator.plain import count
 from bdh_bridge.settings import Settings, variable
 
 #: Read by tests and scripts alone.
@@ -97,4 +98,4 @@ def blacklist(subject: Subject) -> Iterator[Check]:
         )
     usable = sum(rule.usable for rule in live.rules)
     if not live.errors:
-        yield ok("blacklist", f"{usable} rules in use ({path})")
+        yield ok("blacklist", f"{count(usable, 'rule')} in use ({path})")
