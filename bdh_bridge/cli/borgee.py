@@ -128,7 +128,7 @@ def _status(args: argparse.Namespace, operator: Operator) -> int:
     print("configuration  " + ("ok" if not problems else "not usable:"))
     for problem in problems:
         print(f"  - {_escape(problem)}")
-    if problems:
+    if problems and not any("borgee setup" in problem for problem in problems):
         print("               mend config.yaml and .env, or: bdh-bridge borgee setup")
     if health is not None:
         why = f": {_escape(health.reason)}" if health.reason else ""

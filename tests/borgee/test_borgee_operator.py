@@ -168,6 +168,8 @@ def test_without_an_inbox_it_says_so_calmly(home: Path) -> None:
     assert not inbox_path(home).exists()
     (home / "config.yaml").write_text("{}\n")
     assert "or: bdh-bridge borgee setup" in run("borgee", "status")[1]
+    (home / "config.yaml").unlink()
+    assert run("borgee", "status")[1].count("borgee setup") == 1
 
 
 def test_list_and_show_escape_what_people_wrote(home: Path) -> None:
