@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,19 +60,23 @@ def add(commands: Commands) -> None:
 
 def _status(args: argparse.Namespace) -> int:
     from bdh_bridge.routing.local.feedback import corrections
+    from bdh_otel.database import StoreError
 
     loaded = settings_of(args)
     paths = loaded.paths
     found: dict[str, Any] = {"router": loaded.settings.router_mode}
     head, problem = _head(paths)
-    if head is None:
+    if problem:
         found["problem"] = problem
-    else:
+    if head is not None:
         found["head"] = head.version
         found["personal"] = "personal" in head.card
         found["thresholds"] = {flag: part.threshold for flag, part in head.flags.items()}
         found["card"] = head.card
-    found["corrections"] = len(corrections(paths.feedback))
+    try:
+        found["corrections"] = len(corrections(paths.feedback))
+    except StoreError as error:
+        found["corrections_problem"] = str(error)
     if args.json:
         print(json.dumps(found))
         return 0
@@ -80,30 +85,31 @@ def _status(args: argparse.Namespace) -> int:
         print(f"head         none: {problem}")
     else:
         print(f"head         {head.version}{' (yours)' if found['personal'] else ''}")
+        if problem:
+            print(f"             not yours: {problem}")
         thresholds = ", ".join(f"{flag} from {p:.2f}" for flag, p in found["thresholds"].items())
         print(f"thresholds   {thresholds}")
-        data, scores = head.card.get("data", {}), head.card.get("scores", {}).get("agreed", {})
+        data = _part(head.card, "data")
+        scores = _part(_part(head.card, "scores"), "agreed")
         print(f"trained on   {data.get('messages')} messages of {data.get('writers')} writers")
         print(
             f"held out     {_percent(scores.get('joint'))} of both flags right, "
             f"{_percent(scores.get('false_read'))} false reads, "
             f"{_percent(scores.get('false_store'))} false stores"
         )
-    print(f"corrections  {found['corrections']}")
+    print(f"corrections  {found.get('corrections', found.get('corrections_problem'))}")
     return 0
 
 
 def _eval(args: argparse.Namespace) -> int:
-    from bdh_bridge.routing.local.evaluate import (
-        local_decisions,
-        mechanical_decisions,
-        read_labelled,
-    )
+    from bdh_bridge.routing.local.evaluate import mechanical_decisions, read_labelled
 
     paths = settings_of(args).paths
     try:
         cases = read_labelled(args.file)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except OSError as error:
+        raise CommandError(f"{args.file} can't be read: {error.strerror}") from error
+    except ValueError as error:
         raise CommandError(f"{args.file}: {error}") from error
     if not cases:
         raise CommandError(f"{args.file} holds no message")
@@ -114,7 +120,7 @@ def _eval(args: argparse.Namespace) -> int:
     from bdh_bridge.routing.local.scores import by_group, scores
 
     wanted = np.array([[case.read, case.store] for case in cases], dtype=bool)
-    local = local_decisions(router, cases)
+    local = _decided(router, cases)
     mechanical = mechanical_decisions([case.given for case in cases])
     wrong = [
         (case, _flags(case.read, case.store), _flags(*got))
@@ -130,7 +136,7 @@ def _eval(args: argparse.Namespace) -> int:
         "errors": [{"id": case.id, "wanted": w, "got": g} for case, w, g in wrong],
     }
     if args.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(json.dumps(found))
         return 0
     rows = [("local", found["local"]), ("mechanical", found["mechanical"])]
     for group in ("language", "kind"):
@@ -190,15 +196,22 @@ def _list(found: Sequence[Any]) -> int:
 
 def _train(args: argparse.Namespace) -> int:
     from bdh_bridge.routing.local.feedback import corrections, labelled
+    from bdh_otel.database import StoreError
 
     paths = settings_of(args).paths
     if args.reset:
-        paths.personal_head.unlink(missing_ok=True)
+        try:
+            paths.personal_head.unlink(missing_ok=True)
+        except OSError as error:
+            raise CommandError(f"{paths.personal_head}: {error.strerror}") from error
         print("the shipped head decides from the next start of the agent on")
         return 0
     if not args.with_feedback:
         raise CommandError("say --with-feedback, or --reset")
-    found = corrections(paths.feedback)
+    try:
+        found = corrections(paths.feedback)
+    except StoreError as error:
+        raise CommandError(str(error)) from error
     if not found:
         raise CommandError("no corrections are kept: `bdh-bridge router feedback` makes them")
     encoder = _router(paths, shipped=True).encoder
@@ -217,11 +230,14 @@ def _train(args: argparse.Namespace) -> int:
     )
     shipped = heads.load()
     made = personal(shipped, samples)
-    old_umask = os.umask(0o077)  # weights tell something of the words they were made from
-    try:
-        heads.save(made, paths.personal_head)
-    finally:
-        os.umask(old_umask)
+    try:  # for the owner alone: weights tell something of the words they were made from
+        heads.save(made, paths.personal_head, mode=0o600)
+    except OSError as error:
+        raise CommandError(
+            f"{paths.personal_head} can't be written: {error.strerror}; nothing was changed"
+        ) from error
+    except heads.HeadError as error:
+        raise CommandError(f"no head came of these corrections ({error})") from error
     before, after = (_right(head, samples) for head in (shipped, made))
     print(
         f"{len(found)} corrections, {int(samples.weights.sum())} flags: {before} were right with "
@@ -243,16 +259,17 @@ def _right(head: Head, samples: Any) -> int:
 
 
 def _head(paths: BridgePaths) -> tuple[Head | None, str]:
-    """The head that decides, or why there is none."""
+    """The head that decides, with why it isn't this home's own; or None and why there is none."""
     try:
         from bdh_bridge.routing.local import head as heads
 
-        if paths.personal_head.is_file():
+        problem = ""
+        if os.path.lexists(paths.personal_head):
             try:
                 return heads.load(paths.personal_head), ""
-            except heads.HeadError:
-                pass  # as the agent does: the shipped one, with a warning in its log
-        return heads.load(), ""
+            except heads.HeadError as error:
+                problem = str(error)  # as the agent does: the shipped one, and a warning
+        return heads.load(), problem
     except ImportError:
         return None, "the `local-router` extra is not installed"
     except heads.HeadError as error:
@@ -270,17 +287,42 @@ def _router(paths: BridgePaths, *, shipped: bool) -> LocalRouter:
     return router
 
 
+def _decided(router: LocalRouter, cases: Sequence[Any]) -> Any:
+    """All decisions, with progress for who waits before a terminal."""
+    import numpy as np
+
+    from bdh_bridge.routing.local.evaluate import local_decisions
+
+    shows_progress, parts = sys.stderr.isatty(), []
+    for start in range(0, len(cases), 200):
+        parts.append(local_decisions(router, cases[start : start + 200]))
+        if shows_progress:
+            done = min(start + 200, len(cases))
+            print(f"\r\x1b[K{done:,} of {len(cases):,}", end="", file=sys.stderr, flush=True)
+    if shows_progress:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    return np.concatenate(parts)
+
+
 def _print_scores(rows: Sequence[tuple[str, Any]]) -> None:
     columns = ("messages", "joint", "read", "store", "false_read", "false_store")
+    from bdh_otel.escape import one_line
+
     heads = ("messages", "both right", "read", "store", "false reads", "false stores")
     print(f"{'':14}" + "".join(f"{name:>13}" for name in heads))
     for name, found in rows:
         cells = [str(found["messages"]), *(_percent(found[key]) for key in columns[1:])]
-        print(f"{name[:13]:14}" + "".join(f"{cell:>13}" for cell in cells))
+        print(f"{one_line(name, 13):14}" + "".join(f"{cell:>13}" for cell in cells))
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
+def _percent(share: Any) -> str:
+    return f"{share:.1%}" if isinstance(share, int | float) else "-"
+
+
+def _part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of a head's card, which is a file that anybody may have written."""
+    found = whole.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _yes(said: str | None) -> bool | None:

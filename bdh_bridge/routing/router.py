@@ -90,7 +90,9 @@ class Router:
 
             return router.decide(conversation(message, history)), "sure"
         except Exception as error:
-            log.warning("[bdh-bridge] local router: %s", type(error).__name__, exc_info=True)
+            # The traceback only for who looks for it: this may be a command, before a person.
+            details = log.isEnabledFor(logging.DEBUG)
+            log.warning("[bdh-bridge] local router: %s", type(error).__name__, exc_info=details)
             return None, "failed"
 
     def _ask(self, message: str, history: Sequence[Any], parent: LocalSpan) -> Route | None:

