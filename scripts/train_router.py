@@ -47,7 +47,7 @@ from bdh_bridge.routing.local.train import (
     threshold,
     train,
 )
-from benchmarks.routing.corpus import Message, agreement, digest, read_corpus
+from benchmarks.routing.corpus import CONTRASTING, Message, agreement, digest, read_corpus
 
 #: What a label counts in the fit if the second labeller saw it otherwise; its target lies between.
 DEBATABLE_WEIGHT = 0.3
@@ -149,6 +149,7 @@ def prepare(messages: Sequence[Message], embed: Embed) -> Samples:
         np.array(targets, dtype=np.float64),
         np.array(weights, dtype=np.float64),
         np.array([writers.index(m.writer) for m in messages]),
+        np.array([m.writer not in CONTRASTING for m in messages]),
     )
 
 
@@ -166,9 +167,9 @@ def held_out_decisions(samples: Samples, logits: Matrix) -> tuple[NDArray[np.boo
         for at in (0, 1):
             slope, shift = calibrations[at]
             p[inside, at] = 1 / (1 + np.exp(-(slope * logits[inside, at] + shift)))
-            sure = others.weights[:, at] == 1
+            chosen = others.for_threshold(at)
             wanted = others.targets[:, at] > 0.5
-            bound = threshold(p_others[sure, at], wanted[sure], CAPS[at])
+            bound = threshold(p_others[chosen, at], wanted[chosen], CAPS[at])
             got[inside, at] = p[inside, at] >= bound
     return got, p
 
@@ -176,13 +177,15 @@ def held_out_decisions(samples: Samples, logits: Matrix) -> tuple[NDArray[np.boo
 def held_out_scores(
     messages: Sequence[Message], samples: Samples, logits: Matrix
 ) -> dict[str, Any]:
-    """``agreed``: messages on which both labellers, or the only one, agree; ``all`` by the
-    writers' own labels."""
+    """``agreed``: messages on which both labellers, or the only one, agree; ``usual``: those of
+    them whose writers are not contrasting; ``all`` by the writers' own labels."""
     got, p = held_out_decisions(samples, logits)
     first = np.array([m.first for m in messages])
     agreed = ~np.array([any(m.debatable) for m in messages])
+    usual = np.ones(len(messages), dtype=bool) if samples.usual is None else samples.usual
     return {
         "agreed": scores(got[agreed], first[agreed]),
+        "usual": scores(got[agreed & usual], first[agreed & usual]),
         "all": scores(got, first),
         "calibration_error": {
             flag: calibration_error(p[agreed, at], first[agreed, at])
@@ -197,7 +200,7 @@ def differences(shipped: heads.Head, made: heads.Head) -> list[str]:
     theirs, ours = shipped.card["data"]["sha256"], made.card["data"]["sha256"]
     if theirs != ours:
         found.append(f"the data: {theirs[:12]} is shipped, {ours[:12]} is here")
-    for which in ("agreed", "all"):
+    for which in ("agreed", "usual", "all"):
         for name, value in made.card["scores"][which].items():
             other = shipped.card["scores"][which][name]
             if value is not None and abs(value - other) > TOLERANCE:
@@ -213,7 +216,7 @@ def differences(shipped: heads.Head, made: heads.Head) -> list[str]:
 def print_card(card: Any) -> None:
     data = card["data"]
     print(f"{data['messages']} messages of {data['writers']} writers, sha256 {data['sha256'][:12]}")
-    for which in ("agreed", "all"):
+    for which in ("agreed", "usual", "all"):
         figures = card["scores"][which]
         print(f"{which:>7}: " + ", ".join(f"{name} {value}" for name, value in figures.items()))
 

@@ -51,6 +51,9 @@ KINDS = frozenset(
         "other",
     ]
 )
+#: Writers who were asked for messages that look alike and are labelled differently: they teach,
+#: but such messages are rarer in use, so they set no threshold and have a row of their own.
+CONTRASTING = frozenset(f"w{number}" for number in range(13, 20))
 #: Cosines from which two messages, and what came right before them, say the same.
 SAME_MESSAGE, SAME_BEFORE = 0.93, 0.85
 

@@ -38,7 +38,7 @@ from bdh_bridge.routing.local.head import FLAGS, Head, load
 from bdh_bridge.routing.local.scores import by_group, calibration, calibration_error, scores
 from bdh_bridge.routing.local.train import PENALTY, SCALES, Samples, out_of_fold, train
 from benchmarks.machine import machine_state
-from benchmarks.routing.corpus import HERE, Message, agreement, digest, read_corpus
+from benchmarks.routing.corpus import CONTRASTING, HERE, Message, agreement, digest, read_corpus
 from benchmarks.routing.drawing import draw
 from scripts.train_router import held_out_decisions, prepare
 
@@ -71,6 +71,7 @@ def report(messages: Sequence[Message], samples: Samples, encoder: Encoder) -> d
     agreed = np.array([not any(m.debatable) for m in messages])
     mechanical = mechanical_decisions([m.conversation for m in messages])
     few = [m for m, keep in zip(messages, agreed, strict=True) if keep]
+    usual = np.array([m.writer not in CONTRASTING for m in messages])
 
     def grouped(decisions: NDArray[np.bool_], key: str) -> dict[str, Any]:
         return by_group(decisions[agreed], first[agreed], [_key(m, key) for m in few])
@@ -86,6 +87,8 @@ def report(messages: Sequence[Message], samples: Samples, encoder: Encoder) -> d
         },
         "machine": machine_state(),
         "local": scores(got[agreed], first[agreed]),
+        "local_usual": scores(got[agreed & usual], first[agreed & usual]),
+        "local_contrasting": scores(got[agreed & ~usual], first[agreed & ~usual]),
         "local_all_labels": scores(got, first),
         "mechanical": scores(mechanical[agreed], first[agreed]),
         "second_labeller": second_labeller(messages),
@@ -190,9 +193,11 @@ def cascade(
 
 
 def learning_curve(messages: Sequence[Message], samples: Samples) -> list[dict[str, Any]]:
-    """Means over the seeds, each with another choice of training messages."""
+    """Means over the seeds, each with another choice of training messages; scores are of the
+    usual writers."""
     first = np.array([m.first for m in messages])
     agreed = np.array([not any(m.debatable) for m in messages])
+    usual = np.array([m.writer not in CONTRASTING for m in messages])
     points = []
     for size in [n for n in CURVE if n < len(samples)] + [len(samples)]:
         runs: list[dict[str, Any]] = []
@@ -201,7 +206,7 @@ def learning_curve(messages: Sequence[Message], samples: Samples) -> list[dict[s
             chosen[np.random.default_rng(seed).permutation(len(samples))[:size]] = True
             logits = out_of_fold(samples, train_on=chosen)
             got, _ = held_out_decisions(samples, logits)
-            runs.append(scores(got[agreed], first[agreed]))
+            runs.append(scores(got[agreed & usual], first[agreed & usual]))
         keys = ("joint", "read", "store", "missed_read", "missed_store")
         means = {key: round(float(sum(run[key] for run in runs)) / len(runs), 4) for key in keys}
         points.append({"messages": size, **means})
@@ -286,6 +291,8 @@ def table(found: dict[str, Any]) -> str:
         {
             "mechanical": found["mechanical"],
             "local": found["local"],
+            "local, usual writers": found["local_usual"],
+            "local, contrasting writers": found["local_contrasting"],
             "local, every writer's label": found["local_all_labels"],
             "local, sealed writers": alone.get("agreed"),
             "second labeller": found["second_labeller"],

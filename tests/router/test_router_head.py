@@ -116,10 +116,11 @@ def test_a_head_of_other_data_would_be_found_out(
 
 
 def test_held_out_scores_beat_the_mechanical_gate_by_far() -> None:
-    agreed: dict[str, Any] = heads.load().card["scores"]["agreed"]
-    assert agreed["joint"] > 0.75
-    assert agreed["false_read"] <= 0.085
-    assert agreed["false_store"] <= 0.055
+    found: dict[str, Any] = heads.load().card["scores"]
+    assert found["agreed"]["joint"] > 0.75
+    assert found["usual"]["joint"] > 0.78
+    assert found["usual"]["false_read"] <= 0.085
+    assert found["usual"]["false_store"] <= 0.055
 
 
 def test_the_golden_set_is_decided_well(local: LocalRouter) -> None:

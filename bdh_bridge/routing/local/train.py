@@ -44,20 +44,35 @@ DOUBT = 0.2
 @dataclass(frozen=True, slots=True)
 class Samples:
     """``features`` (samples, SIZE); ``targets`` in 0..1 and ``weights``, both (samples, 2), read
-    and store; ``groups`` (samples,) numbers the writers, who are never on both sides."""
+    and store; ``groups`` (samples,) numbers the writers, who are never on both sides.
+
+    ``usual`` (samples,) marks those that come as often as in use: thresholds are set by them
+    alone, since a cap on false decisions means shares. None: all are."""
 
     features: NDArray[np.float32]
     targets: Matrix
     weights: Matrix
     groups: NDArray[np.int64]
+    usual: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.features)
 
     def only(self, chosen: NDArray[Any]) -> Samples:
         return Samples(
-            self.features[chosen], self.targets[chosen], self.weights[chosen], self.groups[chosen]
+            self.features[chosen],
+            self.targets[chosen],
+            self.weights[chosen],
+            self.groups[chosen],
+            None if self.usual is None else self.usual[chosen],
         )
+
+    def for_threshold(self, at: int) -> NDArray[np.bool_]:
+        """Which samples set the threshold of flag ``at``: the usual ones of undisputed label; all
+        of them where none is usual."""
+        sure = self.weights[:, at] == 1
+        chosen = sure if self.usual is None else sure & self.usual
+        return chosen if chosen.any() else sure
 
 
 def measure(conversations: Sequence[Conversation], embed: Embed) -> NDArray[np.float32]:
@@ -169,8 +184,8 @@ def train(samples: Samples, version: str, card: Mapping[str, Any], logits: Matri
     flags: dict[str, FlagHead] = {}
     for at, flag in enumerate(FLAGS):
         weights = scaled.T @ found.alpha[:, at].astype(np.float32) * scaling.scales
-        sure = samples.weights[:, at] > 0
-        bound = threshold(p[sure, at], wanted[sure, at], CAPS[at])
+        chosen = samples.for_threshold(at)
+        bound = threshold(p[chosen, at], wanted[chosen, at], CAPS[at])
         flags[flag] = FlagHead(
             weights=np.asarray(weights, dtype=np.float32),
             bias=float(found.alpha[:, at].sum()) - float(scaling.means @ weights),
