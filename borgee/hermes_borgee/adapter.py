@@ -304,7 +304,7 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
             chat_name=receipt.channel_id,
             chat_type=chat_type(receipt.channel_type),
             user_id=receipt.author_id or receipt.channel_id,
-            user_name=receipt.author_name or None,
+            user_name=_speaker(receipt.author_name),
         )
         return MessageEvent(
             text=receipt.effective_body,
@@ -342,7 +342,7 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
 
     async def _remember_sent(self, message_id: str, channel_id: str) -> None:
         if self._intake is not None:
-            self._intake.note_sent(message_id)
+            self._intake.note_sent(message_id, channel_id)
         if self._desk is not None:
             await self._desk.remember_sent(message_id, channel_id)
 
@@ -399,3 +399,9 @@ class BorgeeAdapter(Replies, BasePlatformAdapter):  # type: ignore[misc]
             await super().handle_message(event)
             return {"aborted": True}
         return {"aborted": False}
+
+
+def _speaker(name: str) -> str | None:
+    """A person's name for Hermes, which writes it in brackets before what the person says: with
+    brackets of its own it would name somebody else as well."""
+    return name.translate({ord("["): "(", ord("]"): ")"}) or None

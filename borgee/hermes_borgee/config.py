@@ -8,6 +8,7 @@ Each wrong value is one sentence that names its key.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from pydantic import SecretStr
 
 from hermes_borgee.constants import KEY_VARIABLE
 
+_HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
 _TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 _SECRET_KEYS = frozenset({"api_key", "apikey", "key", "token", "secret", "password"})
 _KEYS = frozenset(
@@ -104,19 +106,30 @@ def load(home: Path) -> BorgeeConfig:
 
 def read_document(home: Path) -> Mapping[str, Any]:
     """The home's ``config.yaml`` as Hermes would parse it. Raises: ConfigError."""
-    import yaml
-
     path = home / "config.yaml"
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError([f"{path} does not exist; run: bdh-bridge borgee setup"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path} can't be read ({type(error).__name__})"]) from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> Mapping[str, Any]:
+    """The settings in a ``config.yaml``; ``path`` is named if it is none. Raises: ConfigError."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise ConfigError([f"{path}{where} is not valid YAML"]) from error
+    except Exception as error:
+        # A 31st of June, a number of 6,000 digits, lists in lists in lists: YAML, but no value.
+        what = type(error).__name__  # its text repeats the value, which may be anything
+        raise ConfigError([f"{path} holds a value that can't be read ({what})"]) from error
     if not isinstance(document, dict):
         raise ConfigError([f"{path} must hold a mapping of settings"])
     return document
@@ -166,19 +179,22 @@ def is_loopback(host: str) -> bool:
 
 
 def _origin(value: Any, insecure: bool, problems: list[str]) -> str:
-    problem = ""
+    """The origin in one spelling, because the agent's lock is named after it."""
+    problem, port = "", None
     try:
         parts = urlsplit(value if isinstance(value, str) else "")
-        host, _ = parts.hostname, parts.port
+        host, port = _host(parts.hostname or ""), parts.port
     except ValueError:
-        parts, host = urlsplit(""), None
+        parts, host = urlsplit(""), ""
     if not isinstance(value, str) or not value:
         problem = "is missing; set it to the server's origin, such as https://chat.example.com"
-    elif parts.scheme not in ("http", "https") or not host:
+    elif any(not char.isprintable() or char.isspace() for char in value):
+        problem = "holds a blank or a control character"
+    elif parts.scheme not in ("http", "https") or not host or port == 0:
         problem = "must be an http:// or https:// origin"
     elif parts.username is not None or parts.password is not None:
         problem = f"must hold no credentials; the key goes into {KEY_VARIABLE}"
-    elif parts.path not in ("", "/") or parts.query or parts.fragment:
+    elif parts.path not in ("", "/") or "?" in value or "#" in value:
         problem = "must be an origin without path, query or fragment"
     elif parts.scheme == "http" and not is_loopback(host):
         problem = "must be https:// (plain http:// is for this machine's loopback address only)"
@@ -187,8 +203,20 @@ def _origin(value: Any, insecure: bool, problems: list[str]) -> str:
     if problem:
         problems.append(f"borgee.base_url: {problem}")
         return ""
-    assert isinstance(value, str)
-    return value.rstrip("/")
+    usual = {"http": 80, "https": 443}[parts.scheme]
+    literal = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{literal}" + ("" if port in (None, usual) else f":{port}")
+
+
+def _host(name: str) -> str:
+    """A host's name or address as it is looked up. Raises: ValueError for what is neither."""
+    if ":" in name:
+        return str(ipaddress.ip_address(name))
+    found = name.lower() if name.isascii() else name.encode("idna").decode()
+    found = found.removesuffix(".")
+    if not _HOST_NAME.fullmatch(found):
+        raise ValueError("no host name")
+    return found
 
 
 def _api_key(environment: Mapping[str, str], home: Path, problems: list[str]) -> SecretStr:
@@ -246,8 +274,12 @@ def _host_settings(document: Mapping[str, Any], environment: Mapping[str, str]) 
     elif streaming is not None:
         problems.append("streaming: must be a mapping with the key enabled")
     platforms = display.get("platforms")
+    if platforms is not None and not isinstance(platforms, Mapping):
+        problems.append("display.platforms: must be a mapping of platforms")
     override = platforms.get("borgee") if isinstance(platforms, Mapping) else None
-    if isinstance(override, Mapping):
+    if override is not None and not isinstance(override, Mapping):
+        problems.append("display.platforms.borgee: must be a mapping with the key streaming")
+    elif override is not None:
         chosen = override.get("streaming")
         if chosen is not None and not isinstance(chosen, bool):
             problems.append("display.platforms.borgee.streaming: must be true or false")

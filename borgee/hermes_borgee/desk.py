@@ -6,7 +6,6 @@ import asyncio
 import logging
 from pathlib import Path
 
-from bdh_otel import database
 from hermes_borgee import inbox, ledger
 from hermes_borgee.actor import SqliteActor
 from hermes_borgee.inbox import Head
@@ -20,7 +19,7 @@ PRUNE_EVERY = 3600.0
 class Desk:
     """Every operation is committed when it returns.
 
-    Raises: database.StoreError where the file can't be used, ActorClosed after ``close``.
+    Raises: bdh_otel.database.StoreError where the file can't be used, ActorClosed after ``close``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,8 +77,8 @@ class Desk:
     async def remember_sent(self, message_id: str, channel_id: str) -> None:
         await self.actor.run(ledger.remember_sent, message_id, channel_id)
 
-    async def was_sent(self, message_id: str) -> bool:
-        return await self.actor.run(ledger.was_sent, message_id)
+    async def was_sent(self, message_id: str, channel_id: str) -> bool:
+        return await self.actor.run(ledger.was_sent, message_id, channel_id)
 
     async def keep_short(self, retention_days: float) -> None:
         """Apply retention now and every hour, until cancelled."""
@@ -87,6 +86,7 @@ class Desk:
             try:
                 while await self.actor.run(ledger.prune, retention_days):
                     pass  # the receipts of this moment take their turns in between
-            except database.StoreError as error:
+            except Exception as error:
+                # Once skipped is no reason to keep everything for ever.
                 log.warning("[bdh-bridge] borgee: retention skipped: %s", error)
             await asyncio.sleep(PRUNE_EVERY)

@@ -310,16 +310,29 @@ def quarantine(
     return _move(connection, ingest_seq, origins, Status.QUARANTINED, **said)
 
 
+def decide(connection: sqlite3.Connection, ingest_seq: int, action: str) -> bool:
+    """What an operator decides about a quarantined receipt, within the caller's transaction:
+    ``discard`` (failed: it never runs) or ``requeue`` (pending, at its old place of its session's
+    order, as an ordinary turn)."""
+    changes: dict[str, Any] = dict(_UNCLAIMED)
+    if action == "discard":
+        status = Status.FAILED
+        changes |= {"outcome": Outcome.DISCARDED}
+    else:
+        status = Status.PENDING
+        changes |= {**_AS_ORDINARY, "outcome": "", "error": ""}
+    origins = {Status.QUARANTINED}
+    return RECEIPTS.move(connection, ingest_seq, origins, status, now=time.time(), **changes)
+
+
 def discard(connection: sqlite3.Connection, ingest_seq: int) -> bool:
-    """quarantined → failed: the operator has decided that it never runs."""
-    changes = {**_UNCLAIMED, "outcome": Outcome.DISCARDED}
-    return _move(connection, ingest_seq, {Status.QUARANTINED}, Status.FAILED, **changes)
+    with database.transaction(connection):
+        return decide(connection, ingest_seq, "discard")
 
 
 def requeue(connection: sqlite3.Connection, ingest_seq: int) -> bool:
-    """quarantined → pending, at its old place of its session's order, as an ordinary turn."""
-    changes = {**_UNCLAIMED, **_AS_ORDINARY, "outcome": "", "error": ""}
-    return _move(connection, ingest_seq, {Status.QUARANTINED}, Status.PENDING, **changes)
+    with database.transaction(connection):
+        return decide(connection, ingest_seq, "requeue")
 
 
 def get(connection: sqlite3.Connection, ingest_seq: int) -> Receipt | None:

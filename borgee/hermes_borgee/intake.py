@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bdh_otel import database
 from hermes_borgee import receipts
+from hermes_borgee.actor import ActorClosed
 from hermes_borgee.receipts import NewReceipt, Status
 from hermes_borgee.scheduler import Scheduler
 
@@ -33,11 +34,12 @@ class Intake:
         self._adapter = adapter
         self._desk = desk
         self._scheduler = scheduler
-        self._recent: dict[str, None] = {}
-        """Ids just sent, oldest first: they answer most questions about echoes."""
+        self._recent: dict[tuple[str, str], None] = {}
+        """Channel and id of what was just sent, oldest first: they answer most questions about
+        echoes."""
 
-    def note_sent(self, message_id: str) -> None:
-        self._recent[message_id] = None
+    def note_sent(self, message_id: str, channel_id: str) -> None:
+        self._recent[channel_id, message_id] = None
         if len(self._recent) > 1000:
             del self._recent[next(iter(self._recent))]
 
@@ -56,7 +58,15 @@ class Intake:
                 outcome = "echo"
                 return
             receipt = self._receipt_of(event, span.traceparent)
-            number = await self._commit(receipt)
+            try:
+                number = await self._commit(receipt)
+            except ActorClosed:
+                raise
+            except Exception as error:
+                # The inbox works, but can't hold this one as it is.
+                reason = f"{type(error).__name__}: {error}"
+                receipt = receipts.poison(event, receipt.session_key, reason, span.traceparent)
+                number = await self._commit(receipt)
             if number is None:
                 outcome = "duplicate"
                 return
@@ -81,9 +91,11 @@ class Intake:
             if message is None or event.kind.value not in ("message", "mention", "edited"):
                 return False
             # The id alone would do; the author closes the time until the id is stored.
-            if message.author_id == self._adapter.agent_id or message.id in self._recent:
+            place = (event.channel_id, message.id)
+            if message.author_id == self._adapter.agent_id or place in self._recent:
                 return True
-            return await self._desk.was_sent(receipts.clean(message.id))
+            channel_id, message_id = (receipts.clean(part) for part in place)
+            return await self._desk.was_sent(message_id, channel_id)
         except Exception:
             return False  # what is wrong with it shows when the receipt is made
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bdh_otel import database
 from bdh_otel.state_table import SLICE, drop_slice
-from hermes_borgee.inbox import FINAL
+from hermes_borgee.inbox import FINAL, decide
 
 #: An echo arrives within seconds; this is only a bound.
 OUTBOUND_DAYS = 7.0
@@ -52,14 +52,16 @@ class Health:
 def remember_sent(connection: sqlite3.Connection, message_id: str, channel_id: str) -> None:
     with database.transaction(connection):
         connection.execute(
-            "INSERT OR IGNORE INTO outbound_messages VALUES (?, ?, ?)",
+            "INSERT OR REPLACE INTO outbound_messages VALUES (?, ?, ?)",
             (message_id, channel_id, time.time()),
         )
 
 
-def was_sent(connection: sqlite3.Connection, message_id: str) -> bool:
+def was_sent(connection: sqlite3.Connection, message_id: str, channel_id: str) -> bool:
+    """Whether the agent wrote that message of that channel."""
     row = connection.execute(
-        "SELECT 1 FROM outbound_messages WHERE message_id = ?", (message_id,)
+        "SELECT 1 FROM outbound_messages WHERE message_id = ? AND channel_id = ?",
+        (message_id, channel_id),
     ).fetchone()
     return row is not None
 
@@ -86,15 +88,30 @@ def get_request(connection: sqlite3.Connection, request_id: int) -> Request | No
     return None if row is None else _request(row)
 
 
-def answer_request(
-    connection: sqlite3.Connection, request_id: int, answer: str, *, done: bool
-) -> None:
+def refuse_request(connection: sqlite3.Connection, request_id: int, why: str) -> None:
     with database.transaction(connection):
         connection.execute(
-            "UPDATE requests SET state = ?, answer = ?, answered_at = ?"
+            "UPDATE requests SET state = 'refused', answer = ?, answered_at = ?"
             " WHERE id = ? AND state = 'waiting'",
-            ("done" if done else "refused", answer, time.time(), request_id),
+            (why, time.time(), request_id),
         )
+
+
+def carry_out(connection: sqlite3.Connection, request: Request, answer: str) -> bool:
+    """Do what was asked and answer it in one transaction: a death in between would let the next
+    gateway do it a second time. False, and nothing changed, if the request was withdrawn or the
+    receipt settled meanwhile."""
+    with database.transaction(connection):
+        waits = connection.execute(
+            "SELECT 1 FROM requests WHERE id = ? AND state = 'waiting'", (request.id,)
+        ).fetchone()
+        if waits is None or not decide(connection, request.ingest_seq, request.action):
+            return False
+        connection.execute(
+            "UPDATE requests SET state = 'done', answer = ?, answered_at = ? WHERE id = ?",
+            (answer, time.time(), request.id),
+        )
+    return True
 
 
 def withdraw_request(connection: sqlite3.Connection, request_id: int) -> bool:

@@ -38,6 +38,10 @@ from hermes_borgee.pace import Pace
 log = logging.getLogger(__name__)
 
 
+#: What a probe raises if the server gave no answer, or none that makes sense.
+_NO_ANSWER = (BorgeeError, TimeoutError, TypeError, ValueError)
+
+
 class LinkState(StrEnum):
     CONNECTING = "connecting"
     ONLINE = "online"
@@ -233,7 +237,10 @@ class Link:
     async def _keep(self, client: BorgeePluginClient) -> None:
         failures = 0
         while True:
-            failure = await self._serve(client)
+            try:
+                failure = await self._serve(client)
+            except Exception as error:
+                failure = _unexpected(error)
             while True:
                 if failure.final:
                     await self._change(LinkState.FAILED, failure)
@@ -247,8 +254,8 @@ class Link:
                 await asyncio.sleep(self._pause(failure, failures))
                 try:
                     client = await self._connect()
-                except LinkFailure as again:
-                    failure = again
+                except Exception as error:
+                    failure = error if isinstance(error, LinkFailure) else _unexpected(error)
                     continue
                 failures = 0
                 break
@@ -274,9 +281,10 @@ class Link:
                 async with asyncio.timeout(self._timing.probe_wait):
                     me = await client.get_me()
                 misses = 0
-            except (BorgeeError, TypeError, TimeoutError):
-                # A disconnect on the way is no miss: the SDK has noticed it.
-                misses = misses + 1 if self.online and client is self._client else 0
+            except Exception as error:
+                # A disconnect on the way is no miss, and no end of the probe: the SDK notices it.
+                missed = isinstance(error, _NO_ANSWER) and not isinstance(error, NotOnlineError)
+                misses = misses + 1 if missed and self.online and client is self._client else 0
                 if misses >= self._timing.probe_misses:
                     misses = 0
                     self._silent = True
@@ -300,6 +308,12 @@ class Link:
             reason = f": {failure.message}" if failure else ""
             log.log(level, "[bdh-bridge] borgee: %s%s", state.value, reason)
         await self._on_state(state, failure)
+
+
+def _unexpected(error: Exception) -> LinkFailure:
+    """Whatever broke the intake: it must not stay deaf behind an open connection."""
+    log.error("[bdh-bridge] borgee: the intake broke; connecting anew", exc_info=error)
+    return LinkFailure(LinkKind.NETWORK, f"the intake broke off ({type(error).__name__})")
 
 
 def _reject_config(update: ConfigUpdate, context: ConfigApplyContext) -> ConfigApplyResult:

@@ -144,15 +144,21 @@ class Operator:
         with contextlib.closing(database.connect(self.path, inbox.SCHEMA)) as connection:
             request_id = ledger.add_request(connection, ingest_seq, action, confirmed=confirmed)
             deadline = time.monotonic() + wait
-            while True:
-                request = ledger.get_request(connection, request_id)
-                if request is None or request.state != "waiting":
-                    break
-                if time.monotonic() > deadline and ledger.withdraw_request(connection, request_id):
-                    raise NoAnswer(
-                        f"the gateway did not answer within {wait:g} s; nothing was changed"
-                    )
-                time.sleep(0.1)
+            try:
+                while True:
+                    request = ledger.get_request(connection, request_id)
+                    if request is None or request.state != "waiting":
+                        break
+                    late = time.monotonic() > deadline
+                    if late and ledger.withdraw_request(connection, request_id):
+                        raise NoAnswer(
+                            f"the gateway did not answer within {wait:g} s; nothing was changed"
+                        )
+                    time.sleep(0.1)
+            except KeyboardInterrupt:
+                # Who goes away does not want it any more.
+                ledger.withdraw_request(connection, request_id)
+                raise
         answer = request.answer if request else "it was settled meanwhile"
         if request is None or request.state == "refused":
             raise Refused(answer)

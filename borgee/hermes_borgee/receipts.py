@@ -12,8 +12,10 @@ from bdh_otel.state_table import storable
 if TYPE_CHECKING:
     from borgee_plugin_sdk import InboundMessageEvent
 
-#: Longest text that is kept of an identifier or a name.
+#: Longest text that is kept of a name. Identifiers are kept whole: cut, they name something else.
 _MAX_NAME = 512
+#: What a 64-bit column holds.
+_MAX_INTEGER = 2**63 - 1
 
 
 class Status(StrEnum):
@@ -135,6 +137,11 @@ def clean(text: Any, limit: int | None = None) -> str:
     return storable(cut)
 
 
+def _milliseconds(value: Any) -> int:
+    """A server's time as a 64-bit column can hold it."""
+    return max(0, min(int(value), _MAX_INTEGER)) if isinstance(value, int) else 0
+
+
 def chat_type(channel_type: str | None) -> str:
     """Hermes' chat type for a Borgee channel type."""
     return "dm" if (channel_type or "").lower() == "dm" else "channel"
@@ -173,6 +180,8 @@ def from_event(event: InboundMessageEvent, session_key: str, traceparent: str = 
     starts_turn = kind in ("message", "mention")
     if starts_turn and (message is None or not message.id):
         raise ValueError("the event carries no message id")
+    if starts_turn and not event.channel_id:
+        raise ValueError("the event carries no channel id")
     context = event.conversation_context
     body = clean(message.body if message else "")
     if event.reaction is not None:
@@ -180,25 +189,27 @@ def from_event(event: InboundMessageEvent, session_key: str, traceparent: str = 
     empty = starts_turn and not body.strip()
     return NewReceipt(
         kind=kind,
-        channel_id=clean(event.channel_id, _MAX_NAME),
+        channel_id=clean(event.channel_id),
         channel_type=clean(event.channel_type, _MAX_NAME),
         author_id=clean(
             message.author_id if message else event.reaction.user_id if event.reaction else "",
             _MAX_NAME,
         ),
         author_name=clean(event.author_name, _MAX_NAME),
-        message_id=clean(message.id if message else event.message_id, _MAX_NAME),
+        message_id=clean(message.id if message else event.message_id),
         session_key=session_key,
         source_body=body,
         effective_body=body,
-        source_created_at=int(event.created_at),
+        source_created_at=_milliseconds(event.created_at),
         dedupe_key=dedupe_key(event),
         context={
-            name: clean(value, _MAX_NAME)
+            name: clean(value)
             for name in ("guild_id", "top_level_channel_id", "thread_id", "task_id")
-            if context is not None and (value := getattr(context, name, None))
+            if context is not None
+            and (value := getattr(context, name, None))
+            and len(value) <= _MAX_NAME
         },
-        reply_to_id=clean(message.reply_to_id if message else "", _MAX_NAME),
+        reply_to_id=clean(message.reply_to_id if message else ""),
         status=Status.PENDING if starts_turn and not empty else Status.IGNORED,
         outcome=""
         if starts_turn and not empty
@@ -220,18 +231,17 @@ def poison(event: Any, session_key: str, reason: str, traceparent: str = "") -> 
         key = dedupe_key(event)
     except Exception:
         key = f"poison {uuid.uuid4()}"
-    created = getattr(event, "created_at", 0)
     return NewReceipt(
         kind=clean(kind or "unknown", _MAX_NAME),
-        channel_id=clean(getattr(event, "channel_id", ""), _MAX_NAME),
+        channel_id=clean(getattr(event, "channel_id", "")),
         channel_type=clean(getattr(event, "channel_type", ""), _MAX_NAME),
         author_id=clean(getattr(message, "author_id", ""), _MAX_NAME),
         author_name=clean(getattr(event, "author_name", ""), _MAX_NAME),
-        message_id=clean(getattr(message, "id", getattr(event, "message_id", "")), _MAX_NAME),
+        message_id=clean(getattr(message, "id", getattr(event, "message_id", ""))),
         session_key=session_key,
         source_body=clean(getattr(message, "body", "")),
         effective_body=clean(getattr(message, "body", "")),
-        source_created_at=created if isinstance(created, int) else 0,
+        source_created_at=_milliseconds(getattr(event, "created_at", 0)),
         dedupe_key=key,
         status=Status.QUARANTINED,
         outcome=Outcome.POISON,

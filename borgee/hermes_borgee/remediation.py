@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_borgee import inbox, ledger
@@ -19,6 +20,9 @@ Action = Literal["discard", "requeue"]
 ACTIONS = ("discard", "requeue")
 #: Seconds between two looks at whether another process has written to the inbox.
 REQUEST_LOOK = 0.5
+#: Seconds after which nobody waits for the answer to a request any more. What was asked of a
+#: gateway that then died must not happen days later.
+REQUEST_AGE = 60.0
 
 
 class Refused(Exception):
@@ -78,8 +82,16 @@ class Remediation:
         self._scheduler = scheduler
         self._lock = asyncio.Lock()
 
-    async def settle(self, ingest_seq: int, action: str, *, confirmed: bool) -> str:
-        """Discard or requeue a quarantined receipt. Returns a sentence. Raises: Refused."""
+    async def settle(
+        self,
+        ingest_seq: int,
+        action: str,
+        *,
+        confirmed: bool,
+        request: ledger.Request | None = None,
+    ) -> str:
+        """Discard or requeue a quarantined receipt; answers ``request`` with it. Returns a
+        sentence. Raises: Refused."""
         async with self._lock:
             receipt = await self._desk.get(ingest_seq)
             check_action(receipt.status if receipt else None, action, confirmed=confirmed)
@@ -87,13 +99,21 @@ class Remediation:
             if receipt.session_key and self._adapter.host.turn_runs(receipt.session_key):
                 raise Refused("a turn of its session runs; stop it first (/stop in the channel)")
             existed = await self._adapter.host.reset(receipt.session_key)
+            done = "discarded" if action == "discard" else "waits to run again"
+            session = "its session was reset" if existed else "it had no session"
+            answer = f"receipt {ingest_seq} {done}; {session}"
             operation = inbox.discard if action == "discard" else inbox.requeue
-            await self._desk.actor.run(operation, ingest_seq)
+            run = self._desk.actor.run
+            settled = (
+                await run(operation, ingest_seq)
+                if request is None
+                else await run(ledger.carry_out, request, answer)
+            )
+            if not settled:
+                raise Refused("it was settled meanwhile")
             await self._scheduler.remediated(receipt.session_key)
-        done = "discarded" if action == "discard" else "waits to run again"
-        session = "its session was reset" if existed else "it had no session"
-        log.info("[bdh-bridge] borgee: receipt %d %s; %s", ingest_seq, done, session)
-        return f"receipt {ingest_seq} {done}; {session}"
+        log.info("[bdh-bridge] borgee: %s", answer)
+        return answer
 
     async def serve_requests(self) -> None:
         """Carry out what the command line and the TUI ask for in the inbox's request table."""
@@ -120,10 +140,10 @@ class Remediation:
 
     async def _answer(self, request: ledger.Request) -> None:
         try:
-            answer = await self.settle(
-                request.ingest_seq, request.action, confirmed=request.confirmed
+            if not -REQUEST_AGE < time.time() - request.created_at < REQUEST_AGE:
+                raise Refused("this was asked long ago; ask again")
+            await self.settle(
+                request.ingest_seq, request.action, confirmed=request.confirmed, request=request
             )
-            done = True
         except Refused as error:
-            answer, done = str(error), False
-        await self._desk.actor.run(ledger.answer_request, request.id, answer, done=done)
+            await self._desk.actor.run(ledger.refuse_request, request.id, str(error))

@@ -1,7 +1,8 @@
 """Which receipt runs next.
 
 Three lanes with slots of their own: ordinary turns, controls, and one place kept for ``/stop``.
-In a lane each session runs one receipt at a time, oldest first; sessions run side by side.
+In a lane each session runs one receipt at a time, oldest first; sessions run side by side and
+take turns, so that a flood in one delays nobody else by more than a receipt.
 
 Only the head of each session is held in memory: a backlog of any depth costs a number for each
 session that has one, and finding the next receipt is one index seek.
@@ -10,8 +11,8 @@ session that has one, and finding the next receipt is one index seek.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -65,8 +66,9 @@ class _Lane:
     slots: int
     heads: dict[str, int] = field(default_factory=dict)
     """The oldest pending receipt of every session that has one."""
-    queue: list[tuple[int, str]] = field(default_factory=list)
-    """A heap of the heads that may run; entries that no longer match ``heads`` are stale."""
+    queue: deque[tuple[int, str]] = field(default_factory=deque)
+    """The heads that may run, first come first served: a session with a long backlog queues up
+    again after each receipt. Entries that no longer match ``heads`` are stale."""
     active: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     parked: set[str] = field(default_factory=set)
     """Sessions whose head waits for the host."""
@@ -75,7 +77,7 @@ class _Lane:
         known = self.heads.get(session_key)
         if known is None or ingest_seq < known:
             self.heads[session_key] = ingest_seq
-            heapq.heappush(self.queue, (ingest_seq, session_key))
+            self.queue.append((ingest_seq, session_key))
 
 
 class Scheduler:
@@ -161,13 +163,20 @@ class Scheduler:
     async def _load(self) -> None:
         self._blocked = await self._work.blocked()
         for dispatch_class, lane in self._lanes.items():
-            for head in await self._work.heads(dispatch_class):
+            heads = await self._work.heads(dispatch_class)
+            for head in sorted(heads, key=lambda head: head.ingest_seq):
                 lane.offer(head.session_key, head.ingest_seq)
 
     async def _loop(self) -> None:
         while True:
             self._wake.clear()
-            waits_for_host = self._fill()
+            try:
+                waits_for_host = self._fill()
+            except Exception:
+                # What the host is asked here is not all its own promise: look again.
+                log.exception("[bdh-bridge] borgee: the next message could not be chosen")
+                await asyncio.sleep(STORE_PAUSE)
+                continue
             try:
                 await asyncio.wait_for(self._wake.wait(), HOST_LOOK if waits_for_host else None)
             except TimeoutError:
@@ -197,7 +206,7 @@ class Scheduler:
 
     def _take(self, dispatch_class: DispatchClass, lane: _Lane) -> tuple[str, int] | None:
         while lane.queue:
-            ingest_seq, session_key = heapq.heappop(lane.queue)
+            ingest_seq, session_key = lane.queue.popleft()
             if lane.heads.get(session_key) != ingest_seq or session_key in lane.active:
                 continue  # stale, or offered again when the session is done
             if dispatch_class is DispatchClass.ORDINARY:
@@ -225,7 +234,7 @@ class Scheduler:
         lane.parked.discard(session_key)
         head = lane.heads.get(session_key)
         if head is not None:
-            heapq.heappush(lane.queue, (head, session_key))
+            lane.queue.append((head, session_key))
 
     async def _run(
         self, dispatch_class: DispatchClass, lane: _Lane, session_key: str, ingest_seq: int

@@ -10,14 +10,17 @@ import io
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from hermes_borgee.config import ConfigError, check, is_loopback
+from hermes_borgee.config import ConfigError, check, is_loopback, parse
 from hermes_borgee.constants import KEY_VARIABLE
 
 PLUGIN = "borgee"
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@,+-]*")
 
 
 class SetupError(Exception):
@@ -32,19 +35,26 @@ def write(home: Path, base_url: str, api_key: str) -> list[str]:
     """
     if not home.is_dir():
         raise SetupError(f"{home} is no Hermes home; run hermes setup first, or name another one")
-    path = home / "config.yaml"
+    path, env = home / "config.yaml", home / ".env"
     document, dump = _round_trip(path)
     changes = _apply(document, base_url)
     try:
-        # A setting of the environment can still spoil it; what is written must be what works.
-        check(home, document, {**os.environ, KEY_VARIABLE: api_key})
+        config_text = dump()
+        env_text = with_variable(_read(env), KEY_VARIABLE, api_key)
+        # What counts is how it is read again, with all else that is in the two files.
+        environment = {**os.environ, KEY_VARIABLE: "", **_variables(env_text)}
+        check(home, parse(config_text, path), environment)
+        if environment[KEY_VARIABLE] != api_key:
+            raise SetupError(
+                f"{env} can't hold this key as it is: it has ${{…}} in it, or the file an open "
+                "quote"
+            )
+        # The key first: a crash in between leaves nothing that is enabled but can't work.
+        _replace(env, env_text, mode=0o600)
+        if changes:
+            _replace(path, config_text, mode=_mode_of(path, 0o600))
     except ConfigError as error:
         raise SetupError("; ".join(error.problems)) from error
-    if changes:
-        _replace(path, dump(), mode=_mode_of(path, 0o600))
-    env = home / ".env"
-    text = env.read_text(encoding="utf-8") if env.exists() else ""
-    _replace(env, with_variable(text, KEY_VARIABLE, api_key), mode=0o600)
     return [*changes, f"{KEY_VARIABLE} is in {env} (readable by its owner only)"]
 
 
@@ -99,16 +109,22 @@ def _apply(document: Any, base_url: str) -> list[str]:
     block = section(document, PLUGIN, PLUGIN)
     put(block, "enabled", True, "borgee.enabled")
     put(block, "base_url", base_url, "borgee.base_url")
-    insecure = base_url.lower().startswith("http://")
-    if insecure and is_loopback(re.sub(r"^http://\[?([^\]/:]*).*$", r"\1", base_url, flags=re.I)):
+    if _is_plain_loopback(base_url):
         put(block, "allow_insecure_loopback", True, "borgee.allow_insecure_loopback")
     return changes
+
+
+def _is_plain_loopback(base_url: str) -> bool:
+    try:
+        parts = urlsplit(base_url)
+        return parts.scheme == "http" and is_loopback((parts.hostname or "").removesuffix("."))
+    except ValueError:
+        return False
 
 
 def _round_trip(path: Path) -> tuple[Any, Callable[[], str]]:
     try:
         from ruamel.yaml import YAML
-        from ruamel.yaml.error import YAMLError
     except ImportError as error:
         raise SetupError(
             "setup needs ruamel.yaml, which Hermes' own environment has: run it there"
@@ -119,7 +135,7 @@ def _round_trip(path: Path) -> tuple[Any, Callable[[], str]]:
     try:
         text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
         document = yaml.load(text) if text.strip() else None
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
+    except Exception as error:  # also a 31st of June, and what else is YAML but no value
         raise SetupError(f"{path} can't be read as YAML; mend it first") from error
     if document is None:
         document = yaml.load("{}")
@@ -137,20 +153,41 @@ def _round_trip(path: Path) -> tuple[Any, Callable[[], str]]:
 
 def with_variable(text: str, name: str, value: str) -> str:
     """``.env`` text in which ``name`` has ``value``; a repeated line is kept once."""
-    line = f"{name}={value}"
+    # Within single quotes nothing is expanded or cut off.
+    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+    line = f"{name}={value}" if _PLAIN.fullmatch(value) else f"{name}='{quoted}'"
     pattern = re.compile(rf"^\s*(?:export\s+)?{re.escape(name)}\s*=")
     kept: list[str] = []
     done = False
-    for old in text.splitlines():
+    for old in text.split("\n"):
         if pattern.match(old):
             if not done:
                 kept.append(line)
             done = True
         else:
             kept.append(old)
+    while kept and not kept[-1].strip():
+        kept.pop()
     if not done:
         kept.append(line)
     return "\n".join(kept) + "\n"
+
+
+def _read(env: Path) -> str:
+    try:
+        # Bytes that are no UTF-8 belong to others' lines: they come out as they went in.
+        return env.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise SetupError(f"{env} can't be read: {error.strerror}") from error
+
+
+def _variables(env_text: str) -> dict[str, str]:
+    from dotenv import dotenv_values
+
+    found = dotenv_values(stream=io.StringIO(env_text))
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _mode_of(path: Path, default: int) -> int:
@@ -161,11 +198,26 @@ def _mode_of(path: Path, default: int) -> int:
 
 
 def _replace(path: Path, text: str, *, mode: int) -> None:
+    try:
+        _replace_file(path, text, mode)
+    except OSError as error:
+        raise SetupError(f"{path} can't be written: {error.strerror}") from error
+
+
+def _replace_file(path: Path, text: str, mode: int) -> None:
     # The target of a link is replaced, not the link.
     path = path.resolve()
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    prefix = f".{path.name}.setup-"
+    for left in path.parent.glob(f"{prefix}*"):
+        if time.time() - left.stat().st_mtime > 60:
+            left.unlink()  # by a setup that was killed; it may hold the key
+    owner = (path if path.exists() else path.parent).stat()
+    handle, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+            if os.geteuid() == 0:
+                # Set up by root for another user, who has to be able to read it.
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
             os.fchmod(file.fileno(), mode)
             file.write(text)
             file.flush()

@@ -54,6 +54,14 @@ def test_defaults_are_the_documented_ones(tmp_path: Path) -> None:
         ("borgee.base_url", "https://chat.example.com?x=1", "borgee.base_url"),
         ("borgee.base_url", "https://chat.example.com:99999", "borgee.base_url"),
         ("borgee.base_url", "http://chat.example.com", "borgee.base_url"),
+        ("borgee.base_url", "https://chat.example.com?", "borgee.base_url"),
+        ("borgee.base_url", "https://chat.example.com#", "borgee.base_url"),
+        ("borgee.base_url", " https://chat.example.com", "borgee.base_url"),
+        ("borgee.base_url", "https://chat\n.example.com", "borgee.base_url"),
+        ("borgee.base_url", "https://chat.example.com;x", "borgee.base_url"),
+        ("borgee.base_url", "https://chat%2f.example.com", "borgee.base_url"),
+        ("borgee.base_url", "https://..", "borgee.base_url"),
+        ("borgee.base_url", "https://chat.example.com:0", "borgee.base_url"),
         ("borgee.base_url", "http://127.0.0.1:8000", "borgee.allow_insecure_loopback"),
         ("borgee.allow_insecure_loopback", "false", "borgee.allow_insecure_loopback"),
         ("borgee.allow_insecure_loopback", 1, "borgee.allow_insecure_loopback"),
@@ -79,6 +87,8 @@ def test_defaults_are_the_documented_ones(tmp_path: Path) -> None:
             {"borgee": {"streaming": "on"}},
             "display.platforms.borgee.streaming",
         ),
+        ("display.platforms", "borgee", "display.platforms"),
+        ("display.platforms", {"borgee": True}, "display.platforms.borgee"),
         ("multiplex_profiles", True, "multiplex_profiles"),
         ("gateway.multiplex_profiles", True, "gateway.multiplex_profiles"),
     ],
@@ -155,3 +165,28 @@ def test_the_key_of_the_profile_wins_over_the_environment(
 ) -> None:
     monkeypatch.setenv("BORGEE_API_KEY", "bgr_of_the_shell")
     assert config.load(home).api_key.get_secret_value() == "bgr_test_key"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://Chat.Example.com",
+        "HTTPS://chat.example.com/",
+        "https://chat.example.com:443",
+        "https://chat.example.com.",
+        "https://chat.example.com:",
+    ],
+)
+def test_one_origin_has_one_spelling_because_a_lock_is_named_after_it(
+    tmp_path: Path, url: str
+) -> None:
+    found = config.check(tmp_path, changed("borgee.base_url", url), ENV)
+    assert found.base_url == "https://chat.example.com"
+
+
+def test_a_name_in_another_alphabet_and_an_address_stay_usable(tmp_path: Path) -> None:
+    for url, origin in (
+        ("https://bücher.example:8443", "https://xn--bcher-kva.example:8443"),
+        ("https://[2001:DB8::1]:8443", "https://[2001:db8::1]:8443"),
+    ):
+        assert config.check(tmp_path, changed("borgee.base_url", url), ENV).base_url == origin

@@ -216,6 +216,8 @@ def test_retention_removes_bodies_first_and_never_touches_what_is_open(
         inbox.commit(connection, new("p")),
     ]
     ledger.remember_sent(connection, "out-1", "c1")
+    assert ledger.was_sent(connection, "out-1", "c1")
+    assert not ledger.was_sent(connection, "out-1", "c2")
     now = time.time()
     while ledger.prune(connection, 30, now + 8 * ledger.DAY):
         pass
@@ -223,7 +225,7 @@ def test_retention_removes_bodies_first_and_never_touches_what_is_open(
     assert found is not None
     assert found.source_body == ""
     assert inbox.commit(connection, new("old")) is None  # still known
-    assert not ledger.was_sent(connection, "out-1")
+    assert not ledger.was_sent(connection, "out-1", "c1")
     while ledger.prune(connection, 30, now + 31 * ledger.DAY):
         pass
     assert inbox.get(connection, done.ingest_seq) is None

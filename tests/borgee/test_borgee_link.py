@@ -161,6 +161,27 @@ async def test_a_silent_peer_is_noticed(online: Watched, server: BppServer) -> N
     await until(lambda: online.link.online and online.link._client is not first)
 
 
+async def test_the_probe_outlives_what_no_probe_expects(
+    online: Watched, server: BppServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = online.link._client
+    asked: list[str] = []
+
+    async def gone() -> None:
+        asked.append("get_me")
+        raise RuntimeError("no close frame")  # as the WebSocket library's own errors
+
+    assert client is not None
+    monkeypatch.setattr(client, "get_me", gone)
+    await until(lambda: len(asked) > 3)
+    assert online.link._client is client  # neither the end of the probe nor a silent peer
+    monkeypatch.undo()
+    server.silent = True
+    await until(lambda: not online.link.online)
+    server.silent = False
+    await until(lambda: online.link.online and online.link._client is not client)
+
+
 async def test_a_disabled_agent_takes_nothing_in_until_it_is_enabled(
     online: Watched, server: BppServer
 ) -> None:

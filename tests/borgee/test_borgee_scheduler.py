@@ -291,3 +291,19 @@ async def test_many_sessions_under_many_commits_lose_and_reorder_nothing(bench: 
     for session in {session for _, session in names}:
         mine = [name for name, owner in names if owner == session]
         assert [name for name in bench.host.log if name in set(mine)] == mine
+
+
+@pytest.mark.parametrize("lane", [ORDINARY, DispatchClass.URGENT_STOP])
+async def test_a_flood_in_some_sessions_does_not_hold_up_another(
+    bench: Bench, lane: DispatchClass
+) -> None:
+    gates = [bench.hold(f"{session}0") for session in "ab"]
+    for number in range(20):
+        for session in "ab":
+            await bench.put(f"{session}{number}", session, lane)
+    await bench.put("late", "c", lane)
+    for gate in gates:
+        gate.set()
+    await bench.ran("late", "a19", "b19")
+    assert bench.host.log.index("late") < bench.host.log.index("a5")
+    assert [name for name in bench.host.log if name[0] == "a"] == [f"a{n}" for n in range(20)]
