@@ -35,7 +35,13 @@ def add(commands: Commands) -> None:
     status.set_defaults(command=_status)
 
     evaluate = actions.add_parser("eval", help="how well labelled messages are decided")
-    evaluate.add_argument("file", type=Path, metavar="FILE", help="JSON lines with read and store")
+    evaluate.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help='a line a message: {"message": "…", "read": true, "store": false}; also "history": '
+        '[{"role": "user", "text": "…"}, …], "language", "kind"',
+    )
     evaluate.add_argument("--shipped", action="store_true", help="with the shipped head")
     evaluate.add_argument("--errors", action="store_true", help="also name what went wrong")
     evaluate.add_argument("--json", action="store_true", help="one JSON object")
@@ -167,7 +173,9 @@ def _feedback(args: argparse.Namespace) -> int:
             print("forgotten")
             return 0
         if args.read is None and args.store is None:
-            raise CommandError("say --read yes|no, --store yes|no, or both")
+            raise CommandError(
+                "say --read yes|no, --store yes|no, or both (without a turn: lists what is kept)"
+            )
         reader = SpanReader(paths.spans)
         try:
             found = kept.correction_of(
@@ -239,9 +247,10 @@ def _train(args: argparse.Namespace) -> int:
     except heads.HeadError as error:
         raise CommandError(f"no head came of these corrections ({error})") from error
     before, after = (_right(head, samples) for head in (shipped, made))
+    flags = int(samples.weights.sum())
     print(
-        f"{len(found)} corrections, {int(samples.weights.sum())} flags: {before} were right with "
-        f"the shipped head, {after} with yours"
+        f"{len(found)} correction{'' if len(found) == 1 else 's'}: of {flags} "
+        f"flag{'' if flags == 1 else 's'} the shipped head has {before} right, yours {after}"
     )
     print(f"{paths.personal_head} decides from the next start of the agent on")
     return 0

@@ -63,9 +63,10 @@ class Router:
         """``history`` is the host's, the current message last. Waits for the local router as long
         as ``BDH_ROUTER_WAIT_MS`` allows, for a model within its budget."""
         local, reason = self._decide_locally(message, history, platform)
-        if local is not None and self._rewriter is not None:
-            reason = "in_doubt" if local.grey else reason
-            if not local.grey and local.read and local.follow_up:
+        if local is not None:
+            if local.grey:
+                reason = "in_doubt"
+            elif self._rewriter is not None and local.read and local.follow_up:
                 reason = "follow_up"  # what it refers to, a model can spell out
         asks = self._rewriter is not None and (local is None or reason != "sure")
         route = self._ask(message, history, parent) if asks else None

@@ -103,16 +103,21 @@ def _gate(of: _Facts) -> Description:
 
 def _route(of: _Facts) -> Description:
     def versus(what: str, probability: str, threshold: str) -> str:
-        held = of.number(threshold, " of ")
-        return of.number(probability, f"{what} ", held)
+        """``store no (0.657 of 0.66)``: rounding must not hide on which side it is."""
+        p, bound = of(probability), of(threshold)
+        if not isinstance(p, int | float) or not isinstance(bound, int | float):
+            return of.number(probability, f"{what} ", of.number(threshold, " of "))
+        told = f"{p:.3f}" if abs(p - bound) < 0.01 else _number(p)
+        return f"{what} {'yes' if p >= bound else 'no'} ({told} of {_number(bound)})"
 
+    in_doubt = of(attr.ROUTE_REASON) == "in_doubt"
     return (
         [
             of.text(attr.ROUTE_ROUTER),
             of.text(attr.ROUTE_REASON),
             versus("retrieve", attr.ROUTE_RETRIEVE_PROBABILITY, attr.ROUTE_RETRIEVE_THRESHOLD),
             versus("store", attr.ROUTE_STORE_PROBABILITY, attr.ROUTE_STORE_THRESHOLD),
-            of.flag(attr.ROUTE_GREY_ZONE, "grey zone"),
+            "" if in_doubt else of.flag(attr.ROUTE_GREY_ZONE, "grey zone"),
         ],
         [of.quote(attr.ROUTE_FEATURES, "moved most by ", limit=400)],
     )

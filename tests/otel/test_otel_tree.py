@@ -45,6 +45,27 @@ def test_why_was_this_retrieved_and_that_not_stored(
     ]
 
 
+def test_rounding_does_not_hide_how_the_local_router_decided(
+    tracer: Tracer, reader: SpanReader
+) -> None:
+    span = tracer.start_span(names.ROUTE)
+    span.set_attributes(
+        {
+            attr.ROUTE_ROUTER: "local",
+            attr.ROUTE_REASON: "in_doubt",
+            attr.ROUTE_RETRIEVE_PROBABILITY: 0.71,
+            attr.ROUTE_RETRIEVE_THRESHOLD: 0.59,
+            attr.ROUTE_STORE_PROBABILITY: 0.6571,
+            attr.ROUTE_STORE_THRESHOLD: 0.66,
+            attr.ROUTE_GREY_ZONE: True,
+        }
+    )
+    span.end()
+    assert "in_doubt · retrieve yes (0.71 of 0.59) · store no (0.657 of 0.66)" in rendered(
+        tracer, reader
+    )
+
+
 def test_folded_what_decided_stands_out(
     reader: SpanReader, conversation: Callable[..., LocalSpan], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,18 @@ def test_a_follow_up_asks_the_graph_for_its_topic(dry_run: Any, local: LocalRout
         "Which wood did we decide on for the stage floor? and why?",
         "and why?",
     ]
+
+
+def test_the_trace_says_that_a_lone_local_router_is_in_doubt(
+    dry_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = LocalRouter.decide
+    monkeypatch.setattr(
+        LocalRouter, "decide", lambda *a, **k: replace(decide(*a, **k), grey=("read",))
+    )
+    found = dry_run("Why did we decide to keep the bees on the north slope?", BDH_ROUTER="local")
+    assert found.router == "local"
+    assert route_of(found)[attr.ROUTE_REASON] == "in_doubt"
 
 
 def test_small_talk_is_neither_read_nor_stored(dry_run: Any) -> None:

@@ -70,7 +70,7 @@ class Samples:
     def for_threshold(self, at: int) -> NDArray[np.bool_]:
         """Which samples set the threshold of flag ``at``: the usual ones of undisputed label; all
         of them where none is usual."""
-        sure = self.weights[:, at] == 1
+        sure: NDArray[np.bool_] = self.weights[:, at] == 1
         chosen = sure if self.usual is None else sure & self.usual
         return chosen if chosen.any() else sure
 
