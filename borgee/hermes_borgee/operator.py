@@ -28,6 +28,8 @@ from hermes_borgee.remediation import Refused, check_action
 _STORE_KEYS = ("sessions_dir", "write_sessions_json")
 #: Seconds that a running gateway gets to answer.
 ANSWER_WAIT = 15.0
+#: The largest number that SQLite takes; what is typed may be larger.
+_MAX_INTEGER = 2**63 - 1
 
 
 class NoInbox(Exception):
@@ -55,12 +57,13 @@ class Operator:
 
     def receipts(self, statuses: Iterable[Status] = (), limit: int = 50) -> list[Receipt]:
         with self._read() as connection:
-            return inbox.select(connection, statuses, limit=limit)
+            return inbox.select(connection, statuses, limit=min(limit, _MAX_INTEGER))
 
     def attention(self, limit: int = 50) -> list[Receipt]:
         """What is open, and the replies of the last days that did not arrive for certain."""
         open_ones = [status for status in Status if status not in FINAL]
         since = time.time() - ledger.BODY_DAYS * ledger.DAY
+        limit = min(limit, _MAX_INTEGER)
         with self._read() as connection:
             found = inbox.select(connection, open_ones, limit=limit)
             found += inbox.undelivered(connection, since, limit)
@@ -68,7 +71,7 @@ class Operator:
 
     def receipt(self, ingest_seq: int) -> Receipt | None:
         with self._read() as connection:
-            return inbox.get(connection, ingest_seq)
+            return inbox.get(connection, ingest_seq) if ingest_seq <= _MAX_INTEGER else None
 
     def counts(self) -> dict[Status, int]:
         with self._read() as connection:

@@ -82,7 +82,7 @@ def _destructive_available() -> bool:
 
 def _handler(tool: Tool) -> Callable[..., str]:
     def handle(args: dict[str, Any] | None = None, **_: Any) -> str:
-        return json.dumps(call(tool, args or {}), ensure_ascii=False)
+        return json.dumps(call(tool, {} if args is None else args), ensure_ascii=False)
 
     return handle
 
@@ -130,6 +130,8 @@ async def _run(tool: Tool, client: BorgeePluginClient, args: dict[str, Any]) -> 
 
 def check_arguments(tool: Tool, args: dict[str, Any]) -> None:
     """Hold ``args`` against the tool's schema. Raises: BadArguments."""
+    if not isinstance(args, dict):  # a model writes whatever it likes
+        raise BadArguments("the arguments must be an object")
     for name in args:
         if name not in tool.properties:
             if tool.name == "borgee_channel_update" and name in ("parent_id", "channel_type"):

@@ -9,6 +9,7 @@ import pytest
 from hermes_borgee import inbox, ledger
 from hermes_borgee.operator import Operator
 from hermes_borgee.receipts import Status
+from hermes_borgee.remediation import Refused
 from tests.support.borgee import until
 from tests.support.borgee_adapter import left_behind, raw_inbox, running
 
@@ -106,3 +107,13 @@ def test_who_goes_away_takes_the_request_back(home: Path, monkeypatch: pytest.Mo
         Operator(home).settle(number, "discard")
     with raw_inbox(home) as connection:
         assert ledger.waiting_requests(connection) == []
+
+
+def test_a_number_beyond_every_column_is_no_receipt(home: Path) -> None:
+    number = quarantined(home)
+    operator = Operator(home)
+    assert operator.receipt(10**30) is None
+    with pytest.raises(Refused, match="no such receipt"):
+        operator.settle(10**30, "discard")
+    assert [one.ingest_seq for one in operator.receipts(limit=10**30)] == [number]
+    assert [one.ingest_seq for one in operator.attention(limit=10**30)] == [number]

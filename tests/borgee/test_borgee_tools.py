@@ -140,3 +140,9 @@ async def test_after_leaving_it_says_that_borgee_is_not_connected(home: Path) ->
     async with running(home):
         pass
     assert await call("borgee_list_channels") == {"error": "Borgee is not connected"}
+
+
+@pytest.mark.parametrize("args", [[], ["x"], [[]], "x", 5, True])
+def test_arguments_that_are_no_object_are_told_so(args: Any) -> None:
+    with pytest.raises(tools.BadArguments, match="must be an object"):
+        tools.check_arguments(tools.TOOLS[0], args)
