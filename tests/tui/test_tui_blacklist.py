@@ -9,6 +9,7 @@ import pytest
 from textual.widgets import Input, TextArea
 
 from bdh_bridge.gates.blacklist import Blacklist
+from bdh_bridge.gates.blacklist_rules import MAX_RULES
 from bdh_bridge.paths import BridgePaths
 from bdh_tui.blacklist.preview import Message, preview, slow
 from tests.tui.conftest import Drive, Driver
@@ -42,7 +43,7 @@ async def test_a_rule_is_added_with_a_comment_and_holds_for_the_plugin(
         ui.fill("#comment", "nobody's business")
         await ui.press("enter")
         await ui.sees("It holds from the next message on")
-    assert path.read_text(encoding="utf-8") == BLACKLIST + "# nobody's business\nspare siren\n"
+    assert path.read_text(encoding="utf-8") == BLACKLIST + "\n# nobody's business\nspare siren\n"
     assert path.with_name(path.name + ".bak").read_text(encoding="utf-8") == BLACKLIST
     assert path.stat().st_mode & 0o777 == 0o600
     assert Blacklist(path).match("Where is the SPARE SIREN?") is not None
@@ -129,6 +130,98 @@ async def test_another_program_s_change_is_shown_and_nothing_is_lost(
             await ui.press("enter")
             assert area.text == BLACKLIST + "mine\n"
             assert path.read_text(encoding="utf-8") == theirs
+
+
+@pytest.mark.parametrize("deed", ["delete", "edit", "switch", "add"])
+async def test_a_rule_is_changed_where_it_stands_by_now(
+    home: Path, drive: Drive, deed: str
+) -> None:
+    """Another program puts a rule above it while the question is on the screen."""
+    path = BridgePaths(home).blacklist
+    path.write_text("one\ntwo\nthree\n", encoding="utf-8")
+    async with drive(home) as ui:
+        await on_blacklist(ui)
+        await ui.sees("3 in use")
+        await ui.press("down")
+        if deed != "switch":
+            await ui.press(deed[0])
+            if deed in ("edit", "add"):
+                ui.fill("#rule", "other")
+        path.write_text("theirs\none\ntwo\nthree\n", encoding="utf-8")
+        pane = ui.pane("blacklist")
+        await ui.until(lambda: len(pane.document.rules) == 4, "their rule")
+        await ui.press({"delete": "y", "switch": "space"}.get(deed, "enter"))
+    expected = {
+        "delete": "theirs\none\nthree\n",
+        "edit": "theirs\none\nother\nthree\n",
+        "switch": "theirs\none\n#off: two\nthree\n",
+        "add": "theirs\none\ntwo\nthree\nother\n",
+    }
+    assert path.read_text(encoding="utf-8") == expected[deed]
+
+
+async def test_a_rule_that_others_took_out_is_not_changed(home: Path, drive: Drive) -> None:
+    path = BridgePaths(home).blacklist
+    path.write_text("one\ntwo\n", encoding="utf-8")
+    async with drive(home) as ui:
+        await on_blacklist(ui)
+        await ui.sees("2 in use")
+        await ui.press("d")
+        path.write_text("two\n", encoding="utf-8")
+        await ui.press("y")
+        await ui.sees("took this rule out")
+    assert path.read_text(encoding="utf-8") == "two\n"
+
+
+async def test_a_rule_over_the_limit_is_not_said_to_hold(home: Path, drive: Drive) -> None:
+    path = BridgePaths(home).blacklist
+    full = "".join(f"rule {number}\n" for number in range(MAX_RULES["literal"]))
+    path.write_text(full, encoding="utf-8")
+    async with drive(home) as ui:
+        await on_blacklist(ui)
+        await ui.press("a")
+        ui.fill("#rule", "one more")
+        await ui.press("enter")
+        await ui.sees("It is not used")
+
+
+async def test_an_added_rule_stands_apart_from_the_headings_of_others(
+    home: Path, drive: Drive
+) -> None:
+    path = BridgePaths(home).blacklist
+    path.write_bytes(b"# Money\r\nsalaries\r\n# Health\r\ndoctor")
+    async with drive(home) as ui:
+        await on_blacklist(ui)
+        await ui.press("a")
+        ui.fill("#rule", "spare siren")
+        await ui.press("enter")
+        await ui.sees("It holds from the next message on")
+    assert path.read_bytes() == (
+        b"# Money\r\nsalaries\r\n# Health\r\ndoctor\r\n\r\nspare siren\r\n"
+    )
+
+
+@pytest.mark.parametrize("trouble", ["a directory", "read-only"])
+async def test_a_file_that_can_t_be_saved_is_told(
+    home: Path, drive: Drive, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = BridgePaths(home).blacklist
+    path.unlink()
+    if trouble == "a directory":
+        path.mkdir()
+    else:  # whoever runs this may be allowed everything, so the system says no here
+
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr("bdh_bridge.gates.blacklist_file.tempfile.mkstemp", refuse)
+    async with drive(home) as ui:
+        await on_blacklist(ui)
+        await ui.press("a")
+        ui.fill("#rule", "new")
+        await ui.press("enter")
+        await ui.sees("Not saved")
+        monkeypatch.undo()
 
 
 async def test_an_outside_change_shows_by_itself_while_nothing_is_typed(

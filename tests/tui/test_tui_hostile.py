@@ -9,6 +9,7 @@ import time
 import unicodedata
 from pathlib import Path
 
+from textual.command import CommandPalette
 from textual.widgets import Input
 
 from bdh_bridge.outbox.store import NewWrite, Outbox
@@ -223,3 +224,22 @@ async def test_long_wide_and_empty_texts_keep_every_line_as_wide_as_the_screen(
         assert_harmless(ui)
         await ui.press("1", "b")
         assert_harmless(ui)
+
+
+async def test_a_saved_filter_of_brackets_is_found_in_the_palette(home: Path, drive: Drive) -> None:
+    wild = (
+        "text:[/]",
+        "text:[bold red]x[/bold",
+        "text:[@click=app.quit]y",
+        "text:\\\\[",
+        "text:\x1b[31m",
+    )
+    folder = BridgePaths(home).directory
+    (folder / "tui.json").write_text(json.dumps({"filters": wild}), encoding="utf-8")
+    async with drive(home) as ui:
+        for query in ("", "text:["):
+            await ui.press("ctrl+p", *query)
+            await ui.sees("text:[/]", "text:[bold red]x[/bold", "text:[@click=app.quit]y", "␛[31m")
+            await ui.press("escape")
+            await ui.until(lambda: not isinstance(ui.app.screen, CommandPalette), "the list")
+        assert ui.app.is_running

@@ -26,7 +26,7 @@ from bdh_tui.sources.feed import FeedSource
 from bdh_tui.sources.file import FileSource
 from bdh_tui.sources.otlp import OtlpSource
 from bdh_tui.sources.polling import JaegerSource, TempoSource
-from bdh_tui.sources.wire import from_jaeger, from_otlp_json
+from bdh_tui.sources.wire import from_jaeger, from_otlp_json, from_stored_json
 from tests.tui import scenes
 from tests.tui.conftest import PATIENCE, Drive
 from tests.tui.shapes import JAEGER_TRACE, OTLP_JSON, TEMPO_TRACE, jaeger, line
@@ -126,6 +126,31 @@ def test_otlp_as_json_and_gzip_are_taken_and_nonsense_is_refused(otlp: OtlpSourc
     assert [span.name for span in stored(otlp.store)] == ["bdh.turn"]
 
 
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"[" * 100_000, {}),
+        (b'{"resourceSpans": ' + b"9" * 10_000 + b"}", {}),
+        (b"{}", {"Content-Length": "-5"}),
+        (b"{}", {"Content-Length": "99999999999"}),
+        (gzip.compress(b"{}")[:-4], {"Content-Encoding": "gzip"}),
+        (gzip.compress(b" " * (33 << 20)), {"Content-Encoding": "gzip"}),
+    ],
+    ids=["deep", "a number too long", "negative length", "huge", "cut off", "a bomb"],
+)
+def test_what_is_refused_gets_an_answer_and_the_next_request_is_served(
+    otlp: OtlpSource, body: bytes, headers: dict[str, str]
+) -> None:
+    head = {"Content-Length": str(len(body)), "Content-Type": "application/json", **headers}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    with socket.create_connection(("127.0.0.1", otlp.port), timeout=PATIENCE) as client:
+        client.sendall(f"POST /v1/traces HTTP/1.1\r\nHost: x\r\n{lines}\r\n".encode() + body)
+        assert client.recv(1_000).startswith(b"HTTP/1.1 4")  # while the client still listens
+    address = f"http://127.0.0.1:{otlp.port}/v1/traces"
+    assert httpx.post(address, json=OTLP_JSON, trust_env=False).status_code == 200
+    assert stored(otlp.store)
+
+
 def test_a_taken_port_is_one_clear_sentence() -> None:
     port = _free_pair()
     told = pytest.raises(SourceError, match=f"can't listen on 127.0.0.1:{port}")
@@ -169,7 +194,7 @@ def test_a_file_is_followed_through_half_lines_and_rotation(tmp_path: Path) -> N
     source.start()
     try:
         until(lambda: len(stored(source.store)) == 1)
-        assert "1 span could not be read" in source.trouble
+        assert (source.unreadable, source.trouble) == (1, "")
         with path.open("ab") as file:
             file.write(line("bb")[40:])
         until(lambda: len(stored(source.store)) == 2)
@@ -183,6 +208,56 @@ def test_a_file_is_followed_through_half_lines_and_rotation(tmp_path: Path) -> N
 
 
 # Jaeger and Tempo: a server with their API, fed with shapes as they answer
+
+
+def followed(path: Path) -> FileSource:
+    source = FileSource(path)
+    source.start()
+    return source
+
+
+def test_a_last_line_without_an_end_is_read_once_it_stands_still(tmp_path: Path) -> None:
+    path = tmp_path / "spans.jsonl"
+    path.write_bytes(line("aa") + line("bb").rstrip())
+    source = followed(path)
+    try:
+        until(lambda: len(stored(source.store)) == 2)
+        with path.open("ab") as file:
+            file.write(b"\n" + line("cc"))
+        until(lambda: len(stored(source.store)) == 3)
+        assert source.unreadable == 0
+    finally:
+        source.stop()
+
+
+def test_a_line_without_end_is_counted_and_what_follows_is_read(tmp_path: Path) -> None:
+    """Such as a sparse file of a gigabyte: it is passed over and not held in memory."""
+    path = tmp_path / "spans.jsonl"
+    with path.open("wb") as file:
+        file.truncate(100 << 20)
+        file.seek(0, 2)
+        file.write(b"\n\xff\xfe binary\n" + b"[" * 100_000 + b"\n" + line("aa"))
+    source = followed(path)
+    try:
+        until(lambda: stored(source.store))
+        assert source.unreadable == 3
+        assert not source.trouble
+    finally:
+        source.stop()
+
+
+def test_a_file_that_goes_away_is_told_and_taken_up_again(tmp_path: Path) -> None:
+    path = tmp_path / "spans.jsonl"
+    path.write_bytes(line("aa"))
+    source = followed(path)
+    try:
+        until(lambda: stored(source.store))
+        path.unlink()
+        until(lambda: "is gone" in source.trouble)
+        path.write_bytes(b"\n" * 2_000 + line("bb"))
+        until(lambda: len(stored(source.store)) == 2 and not source.trouble)
+    finally:
+        source.stop()
 
 
 class Api:
@@ -294,6 +369,25 @@ def test_an_api_that_is_away_is_told_and_comes_back(api: Api) -> None:
         source.stop()
 
 
+@pytest.mark.parametrize("kind", [JaegerSource, TempoSource])
+def test_no_answer_of_an_api_ends_the_asking(api: Api, kind: type[Any]) -> None:
+    good = {"/api/traces": {"data": [JAEGER_TRACE]}, "/api/search": {"traces": []}}
+    source, odd = kind(api.url), iter([5, [], {"data": 5, "traces": 5}, {"data": [{"spans": 5}]}])
+
+    def answer(fields: dict[str, str]) -> Any:
+        return next(odd, good["/api/traces" if kind is JaegerSource else "/api/search"])
+
+    api.answers["/api/traces"] = api.answers["/api/search"] = answer
+    source.every = 0.02
+    source.start()
+    try:
+        until(lambda: len(api.asked) >= 6)
+        until(lambda: not source.trouble)
+        assert kind is TempoSource or stored(source.store)
+    finally:
+        source.stop()
+
+
 # What is not trusted
 
 
@@ -330,6 +424,54 @@ def test_what_comes_over_a_wire_is_bounded() -> None:
     assert not from_jaeger({"spans": [{"traceID": 1}]}).rows
 
 
+_DEEP: Any = json.loads("[" * 900 + "]" * 900)
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 5, -1, 0.5, True, "\ud800", "x", [], [1], {"a": 1}, 1e400, 1 << 70, _DEEP]
+)
+def test_no_shape_of_a_span_stops_those_beside_it(odd: Any) -> None:
+    """Each value of a span is something else once: nothing is raised, and all that is kept can
+    be stored."""
+    good = OTLP_JSON["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    own = {
+        "trace_id": "a" * 32,
+        "span_id": "b" * 16,
+        "name": "bdh.turn",
+        "start_ns": 1,
+        "end_ns": 2,
+        "status_message": "x",
+        "attributes": {"a": 1},
+        "events": [{"name": "e", "time_ns": 1, "attributes": {"b": 1}}],
+        "links": [{"trace_id": "a" * 32, "span_id": "b" * 16, "attributes": {"c": 1}}],
+    }
+    batches = [from_otlp_json({"trace": odd}), from_jaeger({"spans": odd})]
+    for spans in (odd, [*_each_once(good, odd), good]):
+        document = {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
+        batches.append(from_otlp_json(document))
+    batches += [from_stored_json(one) for one in _each_once(own, odd) if isinstance(one, dict)]
+    batches.append(from_jaeger({"spans": [*_each_once(JAEGER_TRACE["spans"][0], odd)]}))
+    source = FeedSource("odd")
+    try:
+        for batch in batches:
+            source.take(batch)
+        assert stored(source.store)
+    finally:
+        source.stop()
+
+
+def _each_once(value: Any, odd: Any) -> Iterator[Any]:
+    """``value`` with each of its parts replaced by ``odd``, one at a time."""
+    yield odd
+    if not isinstance(value, dict | list):
+        return
+    for place, part in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        for changed in _each_once(part, odd):
+            copy = value.copy()
+            copy[place] = changed
+            yield copy
+
+
 # --source
 
 
@@ -352,7 +494,18 @@ def test_the_source_is_chosen_by_one_word(tmp_path: Path) -> None:
     secret = chosen("jaeger=http://me:secret@localhost:16686")
     assert secret.label == "jaeger localhost:16686"
     assert isinstance(chosen("tempo=http://localhost:3200"), TempoSource)
-    for wrong in ("otlp:99999", "otlp:1", "jaeger=localhost", "nowhere", str(tmp_path)):
+    for wrong in (
+        "otlp:99999",
+        "otlp:1",
+        "jaeger=localhost",
+        "jaeger=http://",
+        "tempo=http://[::1",
+        "jaeger=http://x:99999",
+        "jaeger=http://a b",
+        "~nobody-here/x",
+        "nowhere",
+        str(tmp_path),
+    ):
         with pytest.raises(SourceError):
             choose(wrong, paths)
     for source in made:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import _thread
 import argparse
-import contextlib
 import gc
+import io
+import os
 import re
 import sys
 from pathlib import Path
 
 from bdh_bridge import __version__
-from bdh_bridge.settings import load
-from bdh_tui.sources import SourceError
+from bdh_bridge.settings import Loaded, load
+from bdh_tui import leaving
+from bdh_tui.sources import Source, SourceError
 from bdh_tui.sources.choose import HELP, choose
+from bdh_tui.text import plain
 
 SCREENS = ("live", "turn", "decisions", "providers", "graph", "blacklist", "outbox", "borgee")
 
@@ -23,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.serve is not None:
             return _serve(given, arguments)
+        if not arguments.plain and arguments.screenshot is None:
+            _needs_a_terminal()
         loaded = load(arguments.home, profile=arguments.profile)
         source = choose(arguments.source, loaded.paths)
         source.start()
@@ -30,11 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if arguments.plain:
-        from bdh_tui import ticker
-
-        with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-            ticker.run(loaded, source, lambda text: print(text, flush=True), latest=arguments.n)
-        return 0
+        return _plain(loaded, source, arguments.n)
     # The reading threads decode much; the screen must not wait 5 ms for each turn of theirs.
     sys.setswitchinterval(0.001)
     gc.disable()  # importing makes no garbage
@@ -59,6 +61,30 @@ def main(argv: list[str] | None = None) -> int:
     return app.return_code or 0
 
 
+def _plain(loaded: Loaded, source: Source, latest: int) -> int:
+    from bdh_tui import ticker
+
+    for warning in loaded.warnings:
+        print(f"warning: {plain(warning, 300)}", file=sys.stderr)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a pipe's encoding may lack the marks
+    leaving.interrupted_by_sigterm()
+    # A reader that went away would else be noticed with the next turn only.
+    pipe = leaving.Lifeline(1, _thread.interrupt_main, source.stop)
+    pipe.start()
+    try:
+        ticker.run(loaded, source, lambda text: print(text, flush=True), latest=latest)
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+    finally:
+        pipe.stop()
+    try:
+        sys.stdout.flush()
+    except OSError:  # what is left of a line has no reader, at the end of the program either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bdh-bridge-tui",
@@ -74,7 +100,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--plain", action="store_true", help="lines of text instead of a screen")
     parser.add_argument(
-        "-n", type=int, default=10, metavar="N", help="turns that --plain begins with (default: 10)"
+        "-n",
+        type=_amount,
+        default=10,
+        metavar="N",
+        help="turns that --plain begins with (default: 10)",
     )
     parser.add_argument(
         "--screenshot", type=Path, metavar="FILE", help="write one screen as SVG, and end"
@@ -96,11 +126,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _amount(text: str) -> int:
+    if not text.isdecimal() or len(text) > 6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of turns")
+    return int(text)
+
+
 def _size(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{2,3})x(\d{2,3})", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no size such as 120x40")
     return int(match[1]), int(match[2])
+
+
+def _needs_a_terminal() -> None:
+    """Textual draws on stderr and reads from stdin; in a browser, its server stands for both."""
+    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise SourceError("this is no terminal; --plain tells the turns as lines of text")
 
 
 def _serve(given: list[str], arguments: argparse.Namespace) -> int:

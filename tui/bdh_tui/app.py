@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import select
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
 from textual.app import App, ComposeResult, SystemCommand
@@ -19,6 +18,7 @@ from bdh_tui.fields import Field
 from bdh_tui.health import HealthChanged, Watch
 from bdh_tui.history import History
 from bdh_tui.keybar import KeyBar
+from bdh_tui.leaving import Lifeline, on_signals
 from bdh_tui.live.pane import LivePane
 from bdh_tui.pane import Pane
 from bdh_tui.preferences import Preferences
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 SMALLEST = (60, 15)
 """Cells below which nothing useful fits."""
+
+
+def _commands() -> Any:
+    from bdh_tui.palette import Commands
+
+    return Commands
 
 
 def _decisions() -> type[Pane]:
@@ -94,6 +100,7 @@ class BridgeApp(App[None]):
     TITLE = "bdh-bridge"
     CSS_PATH = "app.tcss"
     ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[Any]] = {_commands}
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(number), f"show('{name}')", title, show=False)
@@ -122,6 +129,8 @@ class BridgeApp(App[None]):
         )
         self._tail = Tail(self.history, self.post_message)
         self._tail_thread: threading.Thread | None = None
+        # A terminal that is closed, and a browser's server that is killed, ask nobody to leave.
+        self._lifeline = Lifeline(0, lambda: self.call_from_thread(self.exit), source.stop)
         self._begun = self._sized = False
         self._late_size: events.Resize | None = None
         for theme in themes.THEMES:
@@ -142,24 +151,23 @@ class BridgeApp(App[None]):
     def on_mount(self) -> None:
         self.run_worker(self.open_pane(self._first), group="switch")
         self.call_after_refresh(self._begin)
-        if self.is_web:
-            self.set_interval(2.0, self._leave_with_the_server)
+        if not self.is_headless:
+            on_signals(self._leave)
+            self._lifeline.start()
 
     def _begin(self) -> None:
         """After the first paint: nothing here may delay it."""
         self._begun = True
+        for warning in self.loaded.warnings[:3]:
+            self.notify(plain(warning, 300), severity="warning", markup=False, timeout=10)
         if self._late_size is not None:
             self.post_message(self._late_size)
         self.watch_over.start()
         # The first key that asks for another screen needn't wait for its modules.
         threading.Thread(target=self._import_screens, name="bdh-tui-import", daemon=True).start()
 
-    def _leave_with_the_server(self) -> None:
-        """In a browser: a server that was killed asks nobody to leave."""
-        poll = select.poll()
-        poll.register(0, select.POLLIN)
-        if any(what & select.POLLHUP for _, what in poll.poll(0)):
-            self.exit()
+    def _leave(self, status: int) -> None:
+        self.exit(return_code=status)
 
     def _import_screens(self) -> None:
         import bdh_tui.dialogs
@@ -299,6 +307,7 @@ class BridgeApp(App[None]):
     @on(HealthChanged)
     def _health_changed(self, event: HealthChanged) -> None:
         self._bar.feed_trouble = self.source.trouble
+        self._bar.unreadable = self.source.unreadable
         self._bar.refresh()
         pane = self.pane(event.part)
         if pane is not None and pane.is_attached and pane.display:

@@ -33,6 +33,8 @@ class FiguresPane(Pane):
         self.window = window
         self._next = 0.0
         self._counting = False
+        self.no_answer = ""
+        """Why there are no figures to be had."""
 
     @property
     def lines(self) -> LineList:
@@ -70,7 +72,7 @@ class FiguresPane(Pane):
         def then(found: Any) -> None:
             if window is not self.window:
                 return
-            self._counting = False
+            self._counting, self.no_answer = False, ""
             if self.answer(found):
                 self.call_later(self._count_if_due)
             else:
@@ -82,6 +84,9 @@ class FiguresPane(Pane):
     def failed(self, group: str, error: Exception) -> None:
         if group == "figures":
             self._counting, self._next = False, time.monotonic() + EVERY
+            missing = isinstance(error, FileNotFoundError)
+            self.no_answer = "no spans yet" if missing else "the store can't be read"
+            self.forget()
 
     def windows(self) -> Line:
         """The windows that there are, for the head of the screen."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.widget import Widget
 
 from bdh_tui.health import Health
-from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, number, plain, tail
+from bdh_tui.text import BAD, GOOD, MUTED, SKIP, Line, age, number, plain, tail
 
 #: Seconds that a span may end in the future before the clocks are said to differ.
 SKEW = 2.0
@@ -25,6 +25,8 @@ class StatusBar(Widget):
         """What keeps the store from being read."""
         self.feed_trouble = ""
         """What keeps spans from coming in."""
+        self.unreadable = 0
+        """Spans that came in and could not be understood."""
 
     def render(self) -> object:  # type: ignore[override]
         health = self._health
@@ -33,7 +35,7 @@ class StatusBar(Widget):
         line = Line().add(f" {label}", MUTED)
         if self._read_only:
             line.add(" read-only", SKIP)
-        trouble = self.trouble or self.feed_trouble
+        trouble = self.feed_trouble or self.trouble
         if trouble:
             return line.add("  ").add(f"! {plain(trouble, 300)}", BAD).content()
         if health.graph_error and self._read_only:
@@ -54,8 +56,10 @@ class StatusBar(Widget):
             line.add("  spans ", MUTED).add(number(health.store.spans))
             if health.store.dropped:
                 line.add(f"  ! {number(health.store.dropped)} dropped", BAD)
+        if self.unreadable:
+            line.add(f"  ! {number(self.unreadable)} not understood", BAD)
         if health.lag < -SKEW:
-            line.add(f"  clock skew {-health.lag:.0f} s", SKIP)
+            line.add(f"  clock skew {_lag(-health.lag)}", SKIP)
         elif health.lag:
             line.add("  lag ", MUTED).add(_lag(health.lag), SKIP if health.lag > LATE else "")
 
@@ -79,4 +83,6 @@ class StatusBar(Widget):
 
 
 def _lag(seconds: float) -> str:
+    if seconds >= 120:
+        return age(seconds)
     return f"{seconds * 1_000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -34,7 +34,7 @@ def run(loaded: Loaded, source: Source, say: Callable[[str], None], *, latest: i
     """Tell the ``latest`` turns, then go on until interrupted."""
     history = History(source.store)
     news = _News(say, history)
-    watch = Watch(loaded, source, lambda message: news.health(message, watch.health))
+    watch = Watch(loaded, source, lambda message: news.health(message, watch.health, source))
     watch.start()
     try:
         news.follow(latest)
@@ -95,10 +95,17 @@ class _News:
             self._trouble = text
             self._say(f"Store: {plain(text, 300)}")
 
-    def health(self, message: Message, health: Health) -> None:
+    def health(self, message: Message, health: Health, source: Source) -> None:
         """What is wrong or right again, once for each change."""
         if not isinstance(message, HealthChanged):
             return
+        if message.part != "graph":
+            self._states.setdefault("Source", "ready")
+            self._change("Source", plain(source.trouble, 300) or "ready")
+            if source.unreadable:
+                self._change("Not understood", count(source.unreadable, "span"))
+        if source.read_only:
+            return  # the graph of this machine, which the spans from elsewhere don't know
         if message.part == "graph":
             away = plain(health.graph_error.partition(":")[0], 100)
             self._change("Graph", f"does not answer: {away}" if away else "up")

@@ -10,6 +10,7 @@ from pathlib import Path
 from bdh_bridge.gates.blacklist_file import (
     ChangedOnDisk,
     Fingerprint,
+    edit,
     fingerprint,
     open_for_editing,
     save,
@@ -35,9 +36,13 @@ class Document:
     def changed_on_disk(self) -> bool:
         return fingerprint(self.path.resolve()) != self._read
 
-    def change(self, change: Callable[[str], str]) -> None:
-        """Change the text and save it. Raises: ChangedOnDisk, and nothing is changed."""
-        self.save(change(self.text))
+    def edit(self, change: Callable[[str], str]) -> None:
+        """Apply ``change`` to the file as it is now: what others saved meanwhile stays.
+
+        Raises: ChangedOnDisk if others don't stop saving; what ``change`` does.
+        """
+        edit(self.path, change)
+        self.load()
 
     def save(self, text: str) -> None:
         """Raises: ChangedOnDisk, and nothing is changed."""
@@ -62,3 +67,14 @@ class Document:
             theirs.splitlines(), text.splitlines(), "on disk", "yours", lineterm=""
         )
         return "\n".join(lines)
+
+
+def line_of(rule: Rule, text: str) -> int:
+    """Where ``rule`` stands in ``text``, into which others may have put lines since it was read.
+
+    Raises: ValueError if it is not there any more.
+    """
+    places = [one.line for one in parse(text) if one.source == rule.source]
+    if not places:
+        raise ValueError("another program took this rule out of the file meanwhile")
+    return min(places, key=lambda line: abs(line - rule.line))

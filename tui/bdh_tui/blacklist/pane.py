@@ -14,10 +14,11 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static, TextArea
 
 from bdh_bridge.gates.blacklist import resolve_blacklist
-from bdh_bridge.gates.blacklist_edit import append_rule, remove_rule, replace_rule, set_enabled
+from bdh_bridge.gates.blacklist_edit import remove_rule, replace_rule, set_enabled
 from bdh_bridge.gates.blacklist_file import ChangedOnDisk, NotEditable
 from bdh_bridge.gates.blacklist_rules import Rule, literal_line, parse
-from bdh_tui.blacklist.document import Document
+from bdh_bridge.operator.blacklist import with_rule
+from bdh_tui.blacklist.document import Document, line_of
 from bdh_tui.blacklist.editor import Edited, RuleEditor
 from bdh_tui.blacklist.preview import Message, hits, messages, problem
 from bdh_tui.blacklist.text import Editor
@@ -48,6 +49,8 @@ class BlacklistPane(Pane):
         self._hits: dict[str, tuple[int, int]] = {}
         self._document: Document | None = None
         self._unreadable = ""
+        self._at: Rule | None = None
+        """The rule under the cursor, which it stays on when others put lines above it."""
 
     @property
     def document(self) -> Document:
@@ -108,7 +111,12 @@ class BlacklistPane(Pane):
         self.in_thread(work, then, "document")
 
     def show_document(self) -> None:
-        self.lines.show(len(self.document.rules))
+        rules, at = self.document.rules, self._at
+        same = [n for n, rule in enumerate(rules) if at is not None and rule.source == at.source]
+        line = at.line if at else 0
+        place = min(same, key=lambda n: abs(rules[n].line - line)) if same else None
+        self.lines.show(len(rules), cursor=place)
+        self._at = rules[self.lines.cursor] if rules else None
         if self.area.text != _area_text(self.document.text):
             self.area.text = _area_text(self.document.text)
         self._head()
@@ -192,7 +200,7 @@ class BlacklistPane(Pane):
             else:
                 line.add(" ✓ every rule can be used", GOOD)
         elif self.document.rules:
-            rule = self.document.rules[self.lines.cursor]
+            rule = self._at = self.document.rules[self.lines.cursor]
             line.add(f" line {rule.line}: ", MUTED).add(lines(rule.source, 300))
             if rule.error:
                 line.add(f"\n ✗ {plain(problem(rule), 150)}", BAD)
@@ -215,9 +223,9 @@ class BlacklistPane(Pane):
         def done(edited: Edited | None) -> None:
             if edited is not None:
                 self._change(
-                    lambda text: append_rule(text, edited.source, edited.comment),
+                    lambda text: with_rule(text, edited.source, edited.comment),
                     "Added.",
-                    last=True,
+                    added=edited.source,
                 )
 
         self.app.push_screen(RuleEditor(title, self._kept, source), done)
@@ -238,7 +246,9 @@ class BlacklistPane(Pane):
 
         def done(edited: Edited | None) -> None:
             if edited is not None and edited.source != rule.source:
-                self._change(lambda text: replace_rule(text, rule.line, edited.source), "Changed.")
+                self._change(
+                    lambda text: replace_rule(text, line_of(rule, text), edited.source), "Changed."
+                )
 
         editor = RuleEditor(f"Edit line {rule.line}", self._kept, rule.source, with_comment=False)
         self.app.push_screen(editor, done)
@@ -248,7 +258,8 @@ class BlacklistPane(Pane):
         if rule is not None:
             word = "off" if rule.enabled else "on"
             self._change(
-                lambda text: set_enabled(text, rule.line, not rule.enabled), f"Switched {word}."
+                lambda text: set_enabled(text, line_of(rule, text), not rule.enabled),
+                f"Switched {word}.",
             )
 
     def action_delete(self) -> None:
@@ -258,7 +269,7 @@ class BlacklistPane(Pane):
 
         def done(yes: bool | None) -> None:
             if yes:
-                self._change(lambda text: remove_rule(text, rule.line), "Deleted.")
+                self._change(lambda text: remove_rule(text, line_of(rule, text)), "Deleted.")
 
         self.app.push_screen(Confirm("Delete this rule?", plain(rule.source, 300)), done)
 
@@ -267,15 +278,31 @@ class BlacklistPane(Pane):
             return None
         return self.document.rules[self.lines.cursor]
 
-    def _change(self, change: Callable[[str], str], said: str, *, last: bool = False) -> None:
+    def _change(self, change: Callable[[str], str], said: str, *, added: str = "") -> None:
+        """Change one rule; whatever else stands in the file by now stays as it is."""
         try:
-            text = change(self.document.text)
-        except (IndexError, ValueError) as error:
-            self.notify(str(error), severity="error", markup=False)
+            self.document.edit(change)
+        except (OSError, NotEditable, ChangedOnDisk, IndexError, ValueError) as error:
+            self.notify(f"Not saved: {error}", severity="error", markup=False)
             return
-        self._save(text, said, last=last)
+        self.show_document()
+        unused = self._select_added(added) if added else ""
+        if unused:
+            self.notify(f"{said} It is not used: {unused}", severity="warning", markup=False)
+        else:
+            self.notify(f"{said} It holds from the next message on.")
 
-    def _save(self, text: str, said: str, *, last: bool = False) -> None:
+    def _select_added(self, source: str) -> str:
+        """Put the cursor on the last rule that reads so. Returns why it is not used."""
+        rules = self.document.rules
+        place = next((n for n in reversed(range(len(rules))) if rules[n].source == source), None)
+        if place is None:
+            self.lines.select(len(rules) - 1)
+            return "the file holds more rules than are looked at"
+        self.lines.select(place)
+        return rules[place].error
+
+    def _save(self, text: str, said: str) -> None:
         try:
             self.document.save(text)
         except ChangedOnDisk:
@@ -286,8 +313,6 @@ class BlacklistPane(Pane):
             return
         self.notify(f"{said} It holds from the next message on.")
         self.show_document()
-        if last:
-            self.lines.select(len(self.document.rules) - 1)
 
     def _ask_about_conflict(self, text: str, said: str) -> None:
         """Another program saved the file meanwhile: show what differs, lose nothing."""

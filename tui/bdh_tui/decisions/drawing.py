@@ -13,10 +13,10 @@ from bdh_tui.text import GOOD, HEAD, MUTED, SKIP, Line, clock, number, plain
 from bdh_tui.text import count as counted
 
 
-def head(line: Line, figures: Figures | None, width: int) -> Content:
-    """``line`` tells the windows already."""
+def head(line: Line, figures: Figures | None, width: int, instead: str = "") -> Content:
+    """``line`` tells the windows already; ``instead`` is said where there are no figures."""
     if figures is None:
-        return line.add("   reading…", MUTED).content()
+        return line.add(f"   {instead or 'reading…'}", MUTED).content()
     turns, read, written = (sum(part) for part in (figures.turns, figures.read, figures.written))
     line.add(f"   {number(turns)}", HEAD).add(" turn  " if turns == 1 else " turns  ", MUTED)
     line.add(f"{number(read)}", GOOD if read else "").add(" read  ", MUTED)

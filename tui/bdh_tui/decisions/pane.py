@@ -64,7 +64,7 @@ class DecisionsPane(FiguresPane):
 
     def _show(self) -> None:
         found, width = self._figures, self.size.width
-        head = drawing.head(self.windows(), found, width)
+        head = drawing.head(self.windows(), found, width, self.no_answer)
         self.query_one("#decisions-head", Static).update(head)
         self.lines.empty = NOTHING if found is not None else ""
         if found is None:

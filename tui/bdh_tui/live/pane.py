@@ -68,6 +68,8 @@ class LivePane(Pane):
         self._loading = False
         self._loaded_once = False
         self._fresh = 0
+        self._uncounted = False
+        """More is new than was counted one by one."""
         self._searched_to: TurnSummary | None = None
         # Kept here: news may come in while the application is being taken down.
         self.lines = LineList(self._draw, of=lambda index: self.turns[index], empty=NOTHING)
@@ -105,7 +107,7 @@ class LivePane(Pane):
 
     def load(self) -> None:
         """Start over from the newest turn."""
-        self._older, self._fresh, self._searched_to = True, 0, None
+        self._older, self._fresh, self._uncounted, self._searched_to = True, 0, False, None
         self._search(None, [])
 
     def _search(self, before: tuple[int, int] | None, found: list[TurnSummary]) -> None:
@@ -155,7 +157,7 @@ class LivePane(Pane):
 
     @on(LineList.Highlighted)
     def _near_the_end(self, event: LineList.Highlighted) -> None:
-        if self.following and self._fresh:
+        if self.following and (self._fresh or self._uncounted):
             self.load()
         elif event.index >= len(self.turns) - 20:
             self._load_older()
@@ -185,7 +187,7 @@ class LivePane(Pane):
             if self.following:
                 self.load()
             else:
-                self._fresh += 1
+                self._uncounted = True
                 self._say()
             return
         self._merge(news.turns)
@@ -234,7 +236,8 @@ class LivePane(Pane):
         elif self.following:
             line.add("● following ", GOOD)
         else:
-            new = f", {number(self._fresh)} new" if self._fresh else ""
+            more = "+" if self._uncounted else ""
+            new = f", {number(self._fresh)}{more} new" if self._fresh or more else ""
             line.add(f"❚❚ paused{new}: f follows ", SKIP)
         if self._filter and self._older and self._searched_to is not None:
             line.add(f"searched to {clock(self._searched_to.start_ns)}, go down for more ", MUTED)

@@ -102,7 +102,9 @@ class ProvidersPane(FiguresPane):
     @on(LineList.Activated)
     def _its_turns(self) -> None:
         if self._providers:
-            self.bridge.filter_live(f'"provider:{self._providers[self.lines.cursor].name}"')
+            name = self._providers[self.lines.cursor].name
+            plainly = name.isidentifier()
+            self.bridge.filter_live(f"provider:{name}" if plainly else f'"provider:{name}"')
 
 
 def _header(width: int) -> Content:

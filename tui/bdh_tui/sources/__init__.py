@@ -14,6 +14,8 @@ class Source:
 
     label = "local"
     read_only = False
+    unreadable = 0
+    """Spans that came in and could not be understood."""
 
     def __init__(self, store: Path) -> None:
         self.store = store
@@ -40,6 +42,11 @@ class LocalSource(Source):
     def __init__(self, store: Path, home: Path) -> None:
         super().__init__(store)
         self.label = f"local {_shortened(home)}"
+        self._home = home
+
+    @property
+    def trouble(self) -> str:
+        return "" if self._home.is_dir() else f"there is no Hermes home at {self._home}"
 
 
 def _shortened(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from bdh_bridge.paths import BridgePaths
 from bdh_tui.sources import LocalSource, Source, SourceError
@@ -25,14 +26,27 @@ def choose(text: str, paths: BridgePaths) -> Source:
         return OtlpSource((match["host"] or "127.0.0.1").strip("[]"), port)
     kind, equals, url = text.partition("=")
     if equals and kind in ("jaeger", "tempo"):
-        if not url.startswith(("http://", "https://")):
-            raise SourceError(f"{kind} needs a URL, such as {kind}=http://localhost:16686")
+        if not _is_url(url):
+            port = 16686 if kind == "jaeger" else 3200
+            raise SourceError(f"{kind} needs a URL, such as {kind}=http://localhost:{port}")
         from bdh_tui.sources.polling import JaegerSource, TempoSource
 
         return JaegerSource(url) if kind == "jaeger" else TempoSource(url)
-    path = Path(text).expanduser()
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:  # the home of a user that there isn't
+        raise SourceError(f"{text!r}: {error}") from error
     if not path.is_file():
         raise SourceError(f"{text!r} is no source and no file; there are: {HELP}")
     from bdh_tui.sources.file import FileSource
 
     return FileSource(path)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        reachable = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of its brackets, or of the port
+        return False
+    return reachable and parts.scheme in ("http", "https") and not re.search(r"\s", text)

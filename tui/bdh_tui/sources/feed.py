@@ -15,7 +15,6 @@ from bdh_otel.retention import Bounds, prune
 from bdh_otel.store import SpanStore
 from bdh_tui.sources import Source
 from bdh_tui.sources.wire import Batch
-from bdh_tui.text import count
 
 #: The private store keeps the newest ones.
 BOUNDS = Bounds(rows=300_000, bytes=512 << 20)
@@ -72,6 +71,4 @@ class FeedSource(Source):
 
     @property
     def trouble(self) -> str:
-        if self._trouble:
-            return self._trouble
-        return f"{count(self.unreadable, 'span')} could not be read" if self.unreadable else ""
+        return self._trouble

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import zlib
 from concurrent import futures
@@ -12,7 +11,7 @@ from typing import Any, ClassVar
 from bdh_otel.database import StoreError
 from bdh_tui.sources import SourceError
 from bdh_tui.sources.feed import FeedSource
-from bdh_tui.sources.wire import Batch, from_otlp_json, from_protobuf
+from bdh_tui.sources.wire import Batch, from_otlp_json, from_protobuf, loads
 
 DEFAULT_PORT = 4318
 MAX_BODY = 32 << 20
@@ -130,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _decoded(self, body: bytes) -> Batch:
         if self._is_json():
-            return from_otlp_json(json.loads(body))
+            return from_otlp_json(loads(body))
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
             ExportTraceServiceRequest,
@@ -144,6 +143,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         """Raises: ValueError for a body that is too large, absent or damaged."""
         length = int(self.headers.get("Content-Length", ""))
+        if length < 0:
+            raise ValueError("no length")  # reading would go on until the client leaves
         if length > MAX_BODY:
             raise ValueError("too large")
         body = self.rfile.read(length)
@@ -157,6 +158,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise ValueError("damaged") from error
         if unpacker.unconsumed_tail:
             raise ValueError("too large")
+        if not unpacker.eof:
+            raise ValueError("cut off")
         return unpacked
 
     def _is_json(self) -> bool:

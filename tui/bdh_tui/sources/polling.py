@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from bdh_otel.database import StoreError
 from bdh_tui.sources.feed import FeedSource
-from bdh_tui.sources.wire import Batch, from_jaeger, from_otlp_json
+from bdh_tui.sources.wire import Batch, from_jaeger, from_otlp_json, loads, mappings
 
 if TYPE_CHECKING:
     import httpx
@@ -21,6 +21,8 @@ SERVICE = "hermes-bdh-bridge"
 EVERY, LOOKBACK, LATE = 2.0, 3_600.0, 120.0
 LONGEST_WAIT = 60.0
 TIMEOUT = 10.0
+#: Seconds for a whole answer, however steadily it drips.
+WHOLE_TIMEOUT = 60.0
 MAX_ANSWER = 64 << 20
 #: Traces of one answer; a stretch of time that holds more is asked for in halves.
 LIMIT = 200
@@ -28,6 +30,8 @@ LIMIT = 200
 
 class PollingSource(FeedSource):
     """``url`` is the API's base. Trouble is told and tried again with growing waits."""
+
+    every = EVERY
 
     def __init__(self, kind: str, url: str) -> None:
         parts = urlsplit(url)
@@ -47,7 +51,8 @@ class PollingSource(FeedSource):
     def fetch(self, http: httpx.Client, since: float, until: float) -> None:
         """Take in the traces of a stretch of time (Unix seconds).
 
-        Raises: httpx.HTTPError, ValueError for an answer that is none, StoreError.
+        Raises: httpx.HTTPError, ValueError for an answer that is none, StoreError and, where
+        an answer has a shape that nobody thought of, anything.
         """
 
     def _poll(self) -> None:
@@ -59,29 +64,33 @@ class PollingSource(FeedSource):
                 now = time.time()
                 try:
                     self.fetch(http, self._asked_until - LATE, now)
-                except (httpx.HTTPError, ValueError, StoreError) as error:
+                except Exception as error:  # whatever an answer holds, it is asked again
                     failures += 1
-                    wait = min(LONGEST_WAIT, EVERY * 2 ** min(failures, 8))
+                    wait = min(LONGEST_WAIT, self.every * 2 ** min(failures, 8))
                     self._trouble = f"{self.label}: {_said(error)}; tried again in {wait:.0f} s"
                 else:
                     self._asked_until, failures, self._trouble = now, 0, ""
-                    wait = EVERY
+                    wait = self.every
                 self._stop.wait(wait)
 
     def get(self, http: httpx.Client, path: str, **parameters: Any) -> Any:
         """JSON of one answer, bounded in size. Raises as :meth:`fetch` does."""
-        import json
-
         with http.stream(
             "GET", self._url + path, params=parameters, headers={"Accept": "application/json"}
         ) as response:
             response.raise_for_status()
-            body = bytearray()
+            body, deadline = bytearray(), time.monotonic() + WHOLE_TIMEOUT
             for chunk in response.iter_bytes():
                 body += chunk
+                if time.monotonic() > deadline or self._stop.is_set():
+                    raise ValueError(f"no whole answer within {WHOLE_TIMEOUT:.0f} s")
                 if len(body) > MAX_ANSWER:
                     raise ValueError(f"the answer is over {MAX_ANSWER >> 20} MiB")
-        return json.loads(bytes(body))
+        try:
+            return loads(bytes(body))
+        except ValueError as error:
+            kind = response.headers.get("Content-Type", "no type")
+            raise ValueError(f"the answer is no JSON ({kind}): is it the right URL?") from error
 
 
 class JaegerSource(PollingSource):
@@ -101,7 +110,7 @@ class JaegerSource(PollingSource):
         )
         if not isinstance(answer, dict):
             raise ValueError("no answer of Jaeger")
-        traces = [one for one in answer.get("data") or () if isinstance(one, dict)]
+        traces = mappings(answer.get("data"))
         for trace in traces:
             self.take(from_jaeger(trace))
         if len(traces) >= LIMIT and until - since > 1:
@@ -129,7 +138,7 @@ class TempoSource(PollingSource):
         )
         if not isinstance(answer, dict):
             raise ValueError("no answer of Tempo")
-        found = [one for one in answer.get("traces") or () if isinstance(one, dict)]
+        found = mappings(answer.get("traces"))
         for trace in found:
             self._trace(http, str(trace.get("traceID", "")), trace, until)
         for trace_id in [one for one, at in self._settled.items() if at < since - LATE]:
@@ -139,7 +148,9 @@ class TempoSource(PollingSource):
             self.fetch(http, middle, until)
             self.fetch(http, since, middle)
 
-    def _trace(self, http: httpx.Client, trace_id: str, found: dict[str, Any], now: float) -> None:
+    def _trace(
+        self, http: httpx.Client, trace_id: str, found: Mapping[str, Any], now: float
+    ) -> None:
         if not trace_id or trace_id in self._settled:
             return
         self.take(self._spans(http, trace_id))
@@ -160,4 +171,4 @@ class TempoSource(PollingSource):
 
 
 def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:200]
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:200]

@@ -31,12 +31,27 @@ class Batch:
     rows: list[Row] = field(default_factory=list)
     unreadable: int = 0
 
-    def add(self, make: Callable[[Any], Row], spans: Iterable[Any]) -> None:
+    def add(self, make: Callable[[Any], Row], spans: Any) -> None:
+        if not isinstance(spans, Iterable):
+            self.unreadable += 1
+            return
         for span in spans:
             try:
                 self.rows.append(make(span))
-            except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            except _DAMAGED:
                 self.unreadable += 1
+
+
+#: What reading a span of any shape may raise; the last is for lists in lists in lists.
+_DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+
+
+def loads(text: bytes) -> Any:
+    """JSON. Raises: ValueError, for what is nested beyond reading as well."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
 
 
 def from_protobuf(request: Any) -> Batch:
@@ -55,10 +70,12 @@ def from_otlp_json(document: Any) -> Batch:
     """
     batch = Batch()
     body: Any = document.get("trace", document) if isinstance(document, Mapping) else {}
+    if not isinstance(body, Mapping):
+        body = {}
     resources = body.get("resourceSpans") or body.get("batches") or ()
-    for resource in _mappings(resources):
+    for resource in mappings(resources):
         scopes = resource.get("scopeSpans") or resource.get("instrumentationLibrarySpans")
-        for scope in _mappings(scopes):
+        for scope in mappings(scopes):
             batch.add(_json_span, scope.get("spans") or ())
     return batch
 
@@ -190,7 +207,7 @@ def _json_span(span: Mapping[str, Any]) -> Row:
                 _time(event.get("timeUnixNano", 0)),
                 _json_attributes(event.get("attributes")),
             )
-            for event in _mappings(span.get("events"))[:MAX_EVENTS]
+            for event in mappings(span.get("events"))[:MAX_EVENTS]
         ],
         links=[
             (
@@ -198,13 +215,13 @@ def _json_span(span: Mapping[str, Any]) -> Row:
                 _id(link["spanId"], 8),
                 _json_attributes(link.get("attributes")),
             )
-            for link in _mappings(span.get("links"))[:MAX_EVENTS]
+            for link in mappings(span.get("links"))[:MAX_EVENTS]
         ],
     )
 
 
 def _json_attributes(pairs: Any) -> dict[str, Any]:
-    return _pairs((str(one["key"]), _json_value(one.get("value"))) for one in _mappings(pairs))
+    return _pairs((str(one["key"]), _json_value(one.get("value"))) for one in mappings(pairs))
 
 
 def _json_value(value: Any) -> Any:
@@ -214,7 +231,7 @@ def _json_value(value: Any) -> Any:
         if kind == "intValue":
             return int(found)
         if kind == "arrayValue":
-            items = _mappings((found or {}).get("values"))
+            items = mappings((found or {}).get("values"))
             return [_json_value(one) for one in items[: attr.MAX_ITEMS]]
         if kind in ("stringValue", "boolValue", "doubleValue"):
             return found
@@ -252,12 +269,20 @@ def _stored_span(span: Mapping[str, Any]) -> Row:
         status_message=_text(span.get("status_message")),
         attributes=_pairs(dict(span.get("attributes") or {}).items()),
         events=[
-            (str(event.get("name")), _time(event.get("time_ns", 0)), event.get("attributes") or {})
-            for event in _mappings(span.get("events"))[:MAX_EVENTS]
+            (
+                cut(str(event.get("name")), attr.MAX_CHARACTERS),
+                _time(event.get("time_ns", 0)),
+                _pairs(dict(event.get("attributes") or {}).items()),
+            )
+            for event in mappings(span.get("events"))[:MAX_EVENTS]
         ],
         links=[
-            (_id(link["trace_id"], 16), _id(link["span_id"], 8), link.get("attributes") or {})
-            for link in _mappings(span.get("links"))[:MAX_EVENTS]
+            (
+                _id(link["trace_id"], 16),
+                _id(link["span_id"], 8),
+                _pairs(dict(link.get("attributes") or {}).items()),
+            )
+            for link in mappings(span.get("links"))[:MAX_EVENTS]
         ],
     )
 
@@ -266,7 +291,7 @@ def _stored_span(span: Mapping[str, Any]) -> Row:
 
 
 def _jaeger_span(span: Mapping[str, Any]) -> Row:
-    tags = {str(tag["key"]): _jaeger_value(tag) for tag in _mappings(span.get("tags"))}
+    tags = {str(tag["key"]): _jaeger_value(tag) for tag in mappings(span.get("tags"))}
     code = str(tags.pop("otel.status_code", "")).upper()
     failed = code == "ERROR" or tags.pop("error", False) in (True, "true")
     message = tags.pop("otel.status_description", None)
@@ -276,7 +301,7 @@ def _jaeger_span(span: Mapping[str, Any]) -> Row:
     trace_id = _id(str(span["traceID"]).zfill(32), 16)
     parent: str | None = None
     links: list[Any] = []
-    for reference in _mappings(span.get("references")):
+    for reference in mappings(span.get("references")):
         target = _id(str(reference["traceID"]).zfill(32), 16)
         span_id = _id(str(reference["spanID"]).zfill(16), 8)
         if reference.get("refType") == "CHILD_OF" and target == trace_id and parent is None:
@@ -297,7 +322,7 @@ def _jaeger_span(span: Mapping[str, Any]) -> Row:
         attributes=_pairs(tags.items()),
         events=[
             (name, _time(int(log.get("timestamp", 0)) * 1_000), _pairs(fields.items()))
-            for log in _mappings(span.get("logs"))[:MAX_EVENTS]
+            for log in mappings(span.get("logs"))[:MAX_EVENTS]
             for name, fields in [_jaeger_event(log)]
         ],
         links=links[:MAX_EVENTS],
@@ -305,8 +330,8 @@ def _jaeger_span(span: Mapping[str, Any]) -> Row:
 
 
 def _jaeger_event(log: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    fields = {str(one["key"]): _jaeger_value(one) for one in _mappings(log.get("fields"))}
-    return str(fields.pop("event", "event")), fields
+    fields = {str(one["key"]): _jaeger_value(one) for one in mappings(log.get("fields"))}
+    return cut(str(fields.pop("event", "event")), attr.MAX_CHARACTERS), fields
 
 
 def _jaeger_value(tag: Mapping[str, Any]) -> Any:
@@ -406,5 +431,6 @@ def _text(value: Any) -> str | None:
     return None if value in (None, "") else cut(str(value), attr.MAX_CHARACTERS)
 
 
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """Those elements of a list that are objects; none if it is no list."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
