@@ -400,9 +400,9 @@ def variable(field: str) -> str:
 def _read_env_file(path: Path, warnings: list[str]) -> dict[str, str]:
     from dotenv import dotenv_values
 
-    if not path.is_file():
-        return {}
     try:
+        if not path.is_file():
+            return {}
         try:
             values = dotenv_values(path, encoding="utf-8-sig")
         except UnicodeDecodeError:

@@ -13,11 +13,14 @@ import importlib
 import logging
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bdh_bridge import __version__
-from bdh_bridge.paths import find_hermes_home
-from bdh_bridge.settings import Loaded, load
+from bdh_bridge.cli.streams import EscapingFormatter, complain, hush, prepare, told
+
+# Loaded within main(), which knows what to do when it is interrupted.
+if TYPE_CHECKING:
+    from bdh_bridge.settings import Loaded
 
 #: Command groups, in the order in which ``--help`` lists them.
 GROUPS = (
@@ -70,16 +73,24 @@ def _help_where_bare(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the chosen command; turns what can go wrong into a sentence and a status."""
     try:
-        return int(args.command(args) or 0)
+        status = int(args.command(args) or 0)
+        sys.stdout.flush()
+        return status
     except CommandError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        complain(str(error))
     except BrokenPipeError:
         # `bdh-bridge spans tail | head`: the reader has seen enough.
-        sys.stderr.close()
+        hush()
         return 0
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        complain(told(error))
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):  # it is the output that fails
+            hush()
+    return 2
 
 
 def run_and_exit(args: argparse.Namespace) -> None:
@@ -90,6 +101,9 @@ def run_and_exit(args: argparse.Namespace) -> None:
 
 def load_quietly(args: argparse.Namespace) -> Loaded:
     """The settings of the home that the arguments name."""
+    from bdh_bridge.paths import find_hermes_home
+    from bdh_bridge.settings import load
+
     try:
         return load(find_hermes_home(args.profile, args.home))
     except ValueError as error:
@@ -111,7 +125,12 @@ def settings_of(
             f"there is no Hermes home {home}: start hermes once, or name one: --home DIR"
         )
     for warning in loaded.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        complain(warning, "warning")
+    from bdh_bridge.operator.install.env_file import unreadable_lines
+
+    if lines := unreadable_lines(loaded.paths.env_file):
+        numbers = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")
+        complain(f"{loaded.paths.env_file}: no NAME=value in line {numbers}", "warning")
     return loaded
 
 
@@ -145,9 +164,17 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = make_parser()
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    return run(parser.parse_args(argv))
+    try:
+        prepare()
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(EscapingFormatter())
+        logging.basicConfig(level=logging.WARNING, handlers=[handler])
+        # Its sentence on each broken line names no file; settings_of() says it once.
+        logging.getLogger("dotenv").setLevel(logging.ERROR)
+        args = make_parser().parse_args(argv)
+    except KeyboardInterrupt:
+        return 130
+    return run(args)
 
 
 Commands = Any  # argparse's sub-parsers action has no public type

@@ -47,9 +47,10 @@ def _path(args: argparse.Namespace) -> Path:
 
 def _list(args: argparse.Namespace) -> int:
     from bdh_bridge.gates.blacklist import Blacklist
-    from bdh_otel.escape import one_line
+    from bdh_otel.escape import escape, one_line
 
     path = _path(args)
+    _readable(path)
     rules = Blacklist(path).rules
     for rule in rules:
         if args.json:
@@ -60,16 +61,20 @@ def _list(args: argparse.Namespace) -> int:
         trouble = f"  (not used: {one_line(rule.error, 200)})" if rule.error else ""
         print(f"{rule.line:>4}  {one_line(rule.source, 120)}{trouble}")
     if not rules and not args.json:
-        print(f"no rules ({path})")
+        print(f"no rules ({escape(str(path))})")
     return 0
 
 
 def _add(args: argparse.Namespace) -> int:
     from bdh_bridge.gates.blacklist_rules import REGEX, literal_line, parse, parse_rule
     from bdh_bridge.operator.blacklist import with_rule
+    from bdh_otel.escape import escape
 
     try:
         line = f"{REGEX}{args.text.strip()}" if args.regex else literal_line(args.text)
+        f"{line}{args.comment}".encode()
+    except UnicodeEncodeError as error:
+        raise CommandError("a rule is UTF-8 text, and this is not") from error
     except ValueError as error:
         raise CommandError(str(error)) from error
     if problem := parse_rule(line).error:
@@ -83,7 +88,7 @@ def _add(args: argparse.Namespace) -> int:
         return with_rule(text, line, args.comment)
 
     _edit(path, change)
-    print(f"added to {path}" if added else "it is there already")
+    print(f"added to {escape(str(path))}" if added else "it is there already")
     return 0
 
 
@@ -114,7 +119,9 @@ def _test(args: argparse.Namespace) -> int:
     from bdh_bridge.operator.plain import count
     from bdh_otel.escape import one_line
 
-    checked = Blacklist(_path(args)).check(args.prompt)
+    path = _path(args)
+    _readable(path)
+    checked = Blacklist(path).check(args.prompt)
     for rule in checked.unfinished:
         print(f"line {rule.line} ran out of time and counts as no match")
     if checked.match is None:
@@ -123,6 +130,20 @@ def _test(args: argparse.Namespace) -> int:
     rule = checked.match.rule
     print(f"kept out by line {rule.line}: {one_line(rule.source, 120)}")
     return 1
+
+
+def _readable(path: Path) -> None:
+    """The gate goes on with the rules it knows; here a file that can't be read is the answer.
+
+    Raises: CommandError.
+    """
+    from bdh_bridge.gates.blacklist_file import read
+
+    try:
+        read(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CommandError(f"{path} can't be read ({reason}); mend its permissions") from error
 
 
 def _edit(path: Path, change: Callable[[str], str]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bdh_bridge import embedded_command, install_command
 from bdh_bridge.cli import CommandError, Commands, examples, load_quietly
+from bdh_bridge.cli.streams import told
 
 if TYPE_CHECKING:
     from bdh_bridge.operator.hermes import Installation
@@ -62,15 +63,17 @@ def add(commands: Commands) -> None:
 
 def _install(args: argparse.Namespace) -> int:
     from bdh_bridge.operator.install.plan import InstallError
+    from bdh_bridge.operator.install.record import RecordError, alone
 
     loaded, found = load_quietly(args), None
     try:
         found = _hermes(args, loaded)
         if not found.is_this_python:
             return _hand_over(found)
-        plan = _plan(args, loaded, found)
-        return _carry_out(args, loaded, plan)
-    except InstallError as error:
+        with alone(loaded.paths.hermes_home):
+            plan = _plan(args, load_quietly(args), found)
+            return _carry_out(args, loaded, plan)
+    except (InstallError, RecordError) as error:
         raise CommandError(str(error)) from error
 
 
@@ -177,11 +180,12 @@ def _carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan) -> int:
 
     from bdh_bridge.operator.install.record import Record, RecordError
     from bdh_otel.database import StoreError
+    from bdh_otel.escape import escape
 
     for step in plan.steps:
-        print(f"{'would change' if args.dry_run else 'change'}  {step.what}")
+        print(f"{'would change' if args.dry_run else 'change'}  {escape(step.what)}")
     for note in plan.notes:
-        print(f"note    {note}")
+        print(f"note    {escape(note)}")
     if not plan.steps:
         print("everything is in place, nothing was changed")
         return 0
@@ -191,9 +195,12 @@ def _carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan) -> int:
         record = Record.read(loaded.paths.directory / "install")
         for step in plan.steps:
             step.apply(record)
-    except (RecordError, StoreError, sqlite3.Error, OSError) as error:
+    except RecordError as error:
+        raise CommandError(str(error)) from error
+    except (StoreError, sqlite3.Error, OSError) as error:
         raise CommandError(
-            f"{error}; what was done until then is undone by: bdh-bridge uninstall"
+            f"{told(error)}; mend that and run it again (what was done until then is undone by: "
+            "bdh-bridge uninstall)"
         ) from error
     _next(args)
     return 0
@@ -210,8 +217,9 @@ def _next(args: argparse.Namespace) -> None:
 def _uninstall(args: argparse.Namespace) -> int:
     from bdh_bridge.operator import background, hermes
     from bdh_bridge.operator.install.plan import NAME
-    from bdh_bridge.operator.install.record import Record, RecordError
+    from bdh_bridge.operator.install.record import Record, RecordError, alone
     from bdh_bridge.operator.install.undo import undo
+    from bdh_otel.escape import escape
 
     loaded = load_quietly(args)
     with contextlib.suppress(hermes.HermesNotFoundError):
@@ -219,16 +227,20 @@ def _uninstall(args: argparse.Namespace) -> int:
         if found.installed(NAME) and not found.is_this_python:
             return _hand_over(found)
     try:
-        record = Record.read(loaded.paths.directory / "install")
-        if record.empty:
-            print("nothing was installed here by this command")
-            return 0
-        for sentence in undo(record, dry_run=args.dry_run):
-            print(f"{'would undo' if args.dry_run else 'undo'}  {sentence}")
-    except (RecordError, OSError) as error:
+        with alone(loaded.paths.hermes_home):
+            record = Record.read(loaded.paths.directory / "install")
+            if record.empty:
+                print("nothing was installed here by this command")
+                return 0
+            for sentence in undo(record, dry_run=args.dry_run):
+                print(f"{'would undo' if args.dry_run else 'undo'}  {escape(sentence)}")
+    except OSError as error:
+        raise CommandError(f"{told(error)}; mend that and run it again") from error
+    except RecordError as error:
         raise CommandError(str(error)) from error
     if not args.dry_run:
-        print(f"What was stored stays in {loaded.paths.directory}. Restart the gateway if it runs.")
+        stays = escape(str(loaded.paths.directory))
+        print(f"What was stored stays in {stays}. Restart the gateway if it runs.")
         with contextlib.suppress(OSError):
             if background.running(loaded):
                 print("The embedded graph still runs; to end it: bdh-bridge graph stop")

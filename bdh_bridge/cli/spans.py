@@ -201,7 +201,9 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    from bdh_otel.escape import escape_lines
+
+    print(escape_lines(text), file=sys.stderr)
 
 
 def _count(text: str) -> int:

@@ -58,9 +58,11 @@ def _push(args: argparse.Namespace) -> int:
             "no endpoint: set OTEL_EXPORTER_OTLP_ENDPOINT, e.g. http://localhost:4318"
         )
     sent = failed = 0
+    force = True  # once: an endpoint that says no is not asked again and again
     try:
         while True:
-            result = exporter.run_once(time.monotonic() + 15.0, force=True)
+            result = exporter.run_once(time.monotonic() + 15.0, force=force)
+            force = False
             sent, failed = sent + result.sent, failed + result.failed
             if result.busy:
                 raise CommandError("another process is sending these spans at this moment")
@@ -131,7 +133,8 @@ def _export(args: argparse.Namespace) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise CommandError(f"{args.output}: {error.strerror}") from error
+        place = f"{args.output}: " if args.output else ""
+        raise CommandError(f"{place}{error.strerror}") from error
     _say(f"{written:,} spans written")
     return 0
 
@@ -207,4 +210,6 @@ def _moment(text: str) -> float:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    from bdh_otel.escape import escape_lines
+
+    print(escape_lines(text), file=sys.stderr)

@@ -56,6 +56,8 @@ def _shown(name: str, value: Any) -> bool | int | float | str:
         return ",".join(sorted(str(one) for one in value))
     if isinstance(value, bool | int | float):
         return value
+    if value is None:
+        return ""  # automatic
     text = str(value)
     return ",".join(map(without_credentials, text.split(","))) if _holds_urls(name) else text
 

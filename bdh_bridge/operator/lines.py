@@ -9,23 +9,27 @@ from collections.abc import Mapping
 from bdh_bridge.operator.overview import Overview
 from bdh_otel.escape import one_line
 
+_UNKNOWN = "unknown: it can't be read"
+
 
 def overview_lines(seen: Overview) -> list[tuple[str, str]]:
     """Pairs of a heading and its text, both fit for a terminal."""
     turns = f"{seen.turns:,}" + (f", {seen.open_turns} still open" if seen.open_turns else "")
     if seen.last_turn is not None:
         turns += f", the last at {time.strftime('%H:%M:%S', time.localtime(seen.last_turn))}"
-    lines = [("turns today", turns)]
+    lost = "spans" in seen.unreadable
+    lines = [("turns today", _UNKNOWN if lost else turns)]
     if not seen.enabled:
         lines.append(("bridge", "switched off (BDH_ENABLED=false)"))
     for pause in seen.pauses:
         until = time.strftime("until %H:%M", time.localtime(pause.until)) if pause.until else ""
         scope = "everything" if pause.scope == "all" else one_line(pause.scope, 60)
         lines.append(("paused", f"{scope} {until or 'until /bdh resume'}"))
+    nothing = _UNKNOWN if lost else "none"
     lines += [
-        ("reads", counts(seen.reads) or "none"),
-        ("writes", counts(seen.writes) or "none"),
-        ("deliveries", counts(seen.deliveries) or "none"),
+        ("reads", counts(seen.reads) or nothing),
+        ("writes", counts(seen.writes) or nothing),
+        ("deliveries", counts(seen.deliveries) or nothing),
     ]
     broken = {breaker.key: breaker for breaker in seen.breakers if breaker.open}
     for provider, outcomes in sorted(seen.hops.items()):
@@ -37,13 +41,15 @@ def overview_lines(seen: Overview) -> list[tuple[str, str]]:
         if key.removeprefix("provider:") not in seen.hops and not key.startswith("graph:")
     ]
     lines.append(("outbox", outbox_line(seen)))
-    lines.append(("worker", seen.worker))
+    lines.append(("worker", seen.worker or _UNKNOWN))
     lines.append(("graph", _graph_line(seen, broken)))
     lines += [("problem", one_line(problem, 300)) for problem in seen.problems]
     return lines
 
 
 def outbox_line(seen: Overview) -> str:
+    if "outbox" in seen.unreadable:
+        return _UNKNOWN
     if not seen.outbox and not seen.waiting:
         return "empty"
     text = counts(Counter(seen.outbox)) or "nothing listed"

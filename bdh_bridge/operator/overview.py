@@ -42,6 +42,8 @@ class Overview:
     graph_took: float = 0.0
     graph_error: str = ""
     problems: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    """Which of ``spans``, ``state``, ``outbox``, ``worker`` the problems are with."""
 
     def as_json(self) -> dict[str, Any]:
         # Not asdict() of the whole: it can't copy counters.
@@ -56,13 +58,17 @@ def look(loaded: Loaded, *, graph_seconds: float = 4.0) -> Overview:
     """Look at everything; what can't be read is named, never raised. ``graph_seconds`` bounds the
     question to the graph, 0 leaves it out."""
     found = Overview(_midnight(), loaded.settings.enabled, graph_url=loaded.settings.api_url)
-    for part in (_spans, _state, _outbox, _worker):
+    for name, part in _PARTS.items():
         try:
             part(loaded, found)
         except FileNotFoundError:
             continue  # it appears with the first turn
-        except (StoreError, OSError) as error:
+        except StoreError as error:
             found.problems.append(str(error))
+            found.unreadable.append(name)
+        except OSError as error:
+            found.problems.append(f"{error.filename}: {error.strerror}")
+            found.unreadable.append(name)
     if graph_seconds > 0:
         _graph(loaded, found, graph_seconds)
     return found
@@ -139,6 +145,9 @@ def _worker(loaded: Loaded, found: Overview) -> None:
         found.worker = f"runs as a {holder.mode}" if holder else "runs"
     else:
         found.worker = "off (BDH_WORKER)" if loaded.settings.worker == "off" else "idle"
+
+
+_PARTS = {"spans": _spans, "state": _state, "outbox": _outbox, "worker": _worker}
 
 
 def _graph(loaded: Loaded, found: Overview, seconds: float) -> None:

@@ -79,16 +79,23 @@ def _clones(home: Path, names: list[str]) -> list[dict[str, str]]:
                     "name": name,
                     "path": str(folder),
                     "version": str(manifest.get("version") or ""),
-                    "ours": "yes" if (folder / "bdh_bridge" / "__init__.py").is_file() else "",
+                    "ours": "yes" if _is_file(folder / "bdh_bridge" / "__init__.py") else "",
                 }
             )
     return found
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # in a folder that may not be entered
+        return False
+
+
 def _manifest(folder: Path) -> dict[str, Any]:
     for name in ("plugin.yaml", "plugin.yml"):
         path = folder / name
-        if path.is_file():
+        if _is_file(path):
             parsed, _ = _parse(path)
             return parsed if isinstance(parsed, dict) else {"name": folder.name}
     return {}
@@ -96,8 +103,12 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _config(path: Path) -> dict[str, Any]:
     """The part of ``config.yaml`` that says which plugins are loaded."""
-    if not path.is_file():
+    try:
+        path.stat()
+    except FileNotFoundError:
         return {"exists": False, "error": "", "enabled": [], "disabled": []}
+    except OSError:
+        pass  # reading it says why
     parsed, error = _parse(path)
     if not error and not isinstance(parsed, dict | None):
         error = "it holds no mapping"
@@ -122,7 +133,10 @@ def _parse(path: Path) -> tuple[Any, str]:
         mark = getattr(error, "problem_mark", None)
         return None, f"it is no valid YAML{f' (line {mark.line + 1})' if mark else ''}"
     except (OSError, UnicodeDecodeError) as error:
-        return None, f"it can't be read ({type(error).__name__})"
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        return None, f"it can't be read ({reason})"
+    except (ValueError, TypeError, RecursionError) as error:  # a 45th of March, a tower of lists
+        return None, f"the YAML parser gives up: {type(error).__name__}"
 
 
 def _names(value: Any) -> list[str]:

@@ -115,8 +115,6 @@ def connect(
 
     Raises: a :class:`StoreError`; :class:`FileNotFoundError` if ``read_only`` and missing.
     """
-    if read_only and not path.exists():
-        raise FileNotFoundError(path)
     try:
         if not read_only:
             _create_private_file(path)
@@ -129,7 +127,9 @@ def connect(
             check_same_thread=False,
         )
     except (OSError, sqlite3.OperationalError) as error:
-        raise _unavailable(path, error) from error
+        if read_only and isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(path) from error
+        raise unavailable(path, error) from error
     try:
         connection.row_factory = sqlite3.Row
         _prepare(connection, path, schema, read_only)
@@ -166,7 +166,7 @@ def classify(path: Path, error: sqlite3.Error) -> StoreError:
             f"the file is damaged ({text})",
             "it was left untouched: move it away or restore it",
         )
-    return _unavailable(path, error)
+    return unavailable(path, error)
 
 
 def set_aside(path: Path) -> Path:
@@ -307,8 +307,10 @@ def _migrate(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
         connection.execute(f"PRAGMA application_id={schema.application_id}")
 
 
-def _unavailable(path: Path, error: BaseException) -> StoreUnavailable:
-    text = str(error) or type(error).__name__
+def unavailable(path: Path, error: BaseException) -> StoreUnavailable:
+    """The :class:`StoreError` that an operator should read where the system says no."""
+    text = (error.strerror if isinstance(error, OSError) else "") or str(error)
+    text = text or type(error).__name__
     if "full" in text or "No space" in text:
         mend = "free some disk space"
     elif "locked" in text or "busy" in text:

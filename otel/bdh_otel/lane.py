@@ -117,9 +117,10 @@ class Lane:
             answer = self._request(store, kept)
             accepted = refused = 0
             if answer.outcome == "accepted":
-                accepted, refused = len(kept) - answer.rejected, answer.rejected
+                refused = min(answer.rejected, len(kept))  # a peer may claim more
+                accepted = len(kept) - refused
                 size, refusals = min(BATCH, size * 2), 0
-                self._accepted(answer, len(kept))
+                self._accepted(refused, len(kept))
             elif answer.outcome == "refused" and len(spans) > 1:
                 # One bad span, or too many bytes: halve until it stands alone.
                 size = len(spans) // 2
@@ -160,18 +161,18 @@ class Lane:
                 answer.detail,
             )
 
-    def _accepted(self, answer: Answer, offered: int) -> None:
+    def _accepted(self, rejected: int, offered: int) -> None:
         if self._down:
             self._down = False
             log.warning("[bdh-bridge] spans are sent to %s again", self.endpoint.shown)
-        if answer.rejected and not self._partial:
+        if rejected and not self._partial:
             log.warning(
                 "[bdh-bridge] %s took %d of %d spans of a batch and rejected the rest for good",
                 self.endpoint.shown,
-                offered - answer.rejected,
+                offered - rejected,
                 offered,
             )
-        self._partial = answer.rejected > 0
+        self._partial = rejected > 0
 
     def _opened(self) -> SpanStore:
         if self._store is None or not self._store.is_current():
@@ -267,4 +268,6 @@ def waiting(connection: sqlite3.Connection, seq: int) -> int:
 
 def described(error: Exception) -> str:
     """A store's own sentence; else the class only, since a message may quote what was sent."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) if isinstance(error, database.StoreError) else type(error).__name__

@@ -303,6 +303,9 @@ class SpanReader:
             except FileNotFoundError:
                 self._drop()
                 raise
+            except OSError as error:  # a folder that may not be entered, a file in its place
+                self._drop()
+                raise database.unavailable(self.path, error) from error
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

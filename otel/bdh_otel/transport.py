@@ -5,13 +5,16 @@ A request is made once: when to try again is the exporter's business, which keep
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import gzip
 import math
+import socket
 import ssl
+import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -62,7 +65,12 @@ class HttpTransport:
 
         self._httpx = httpx
         self._endpoint = endpoint
-        self._headers = {**endpoint.headers, "content-type": "application/x-protobuf"}
+        # Answers are small; one that is packed anyway is unpacked within bounds.
+        self._headers = {
+            **endpoint.headers,
+            "content-type": "application/x-protobuf",
+            "accept-encoding": "identity",
+        }
         if endpoint.compression != "none":
             self._headers["content-encoding"] = endpoint.compression
         verify: ssl.SSLContext | bool = True
@@ -70,28 +78,37 @@ class HttpTransport:
             verify = ssl.create_default_context(cafile=endpoint.certificate or None)
             if endpoint.client_certificate:
                 verify.load_cert_chain(endpoint.client_certificate, endpoint.client_key or None)
-        self._client = httpx.Client(verify=verify, follow_redirects=False)
+        # One connection: the one that is cut is the one in use.
+        limits = httpx.Limits(max_connections=1)
+        self._client = httpx.Client(verify=verify, follow_redirects=False, limits=limits)
+        self._wire = _Wire()
 
     def send(self, body: bytes, timeout: float) -> Answer:
-        deadline = time.monotonic() + timeout
-        try:
-            with self._client.stream(
-                "POST",
-                self._endpoint.url,
-                content=self._compressed(body),
-                headers=self._headers,
-                timeout=timeout,
-            ) as response:
-                answer = bytearray()
-                for chunk in response.iter_bytes(4_096):
-                    answer += chunk
-                    if len(answer) > _MAX_ANSWER or time.monotonic() > deadline:
-                        break
-        except (self._httpx.HTTPError, self._httpx.InvalidURL, OSError) as error:
-            return Answer("later", type(error).__name__)
-        except UnicodeEncodeError:
-            return Answer("later", "a header that can't be sent")
-        return _judge_http(response.status_code, response.headers, bytes(answer))
+        answer, response = bytearray(), None
+        with self._wire.cut_after(timeout) as overdue:
+            try:
+                with self._client.stream(
+                    "POST",
+                    self._endpoint.url,
+                    content=self._compressed(body),
+                    headers=self._headers,
+                    timeout=timeout,
+                    extensions={"trace": self._wire.trace},
+                ) as response:
+                    for chunk in response.iter_raw():
+                        answer += chunk
+                        if len(answer) > _MAX_ANSWER:
+                            break
+            except (self._httpx.HTTPError, self._httpx.InvalidURL, OSError) as error:
+                if not overdue.is_set():
+                    return Answer("later", type(error).__name__)
+            except UnicodeEncodeError:
+                return Answer("later", "a header that can't be sent")
+        if response is None:
+            return Answer("later", "no answer in time")
+        # The verdict stands in the first line, whatever became of the rest.
+        body = _unpacked(response.headers.get("content-encoding", ""), bytes(answer))
+        return _judge_http(response.status_code, response.headers, body)
 
     def _compressed(self, body: bytes) -> bytes:
         if self._endpoint.compression == "gzip":
@@ -100,6 +117,40 @@ class HttpTransport:
 
     def close(self) -> None:
         self._client.close()
+
+
+class _Wire:
+    """The connection in use, so that it can be cut: timeouts of a socket are for each operation,
+    and a peer that sends a byte now and then would hold the worker for hours."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """httpcore's ``trace`` extension."""
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            with self._lock:
+                self._socket = info["return_value"].get_extra_info("socket")
+
+    @contextlib.contextmanager
+    def cut_after(self, seconds: float) -> Iterator[threading.Event]:
+        """The event is set when the time was up."""
+        overdue = threading.Event()
+        timer = threading.Timer(seconds, self._cut, (overdue,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield overdue
+        finally:
+            timer.cancel()
+
+    def _cut(self, overdue: threading.Event) -> None:
+        overdue.set()
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            if self._socket is not None:
+                # Below TLS, whose own shutdown is not for a second thread.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 class GrpcTransport:
@@ -164,6 +215,16 @@ def _judge_http(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
     )
 
 
+def _unpacked(encoding: str, body: bytes) -> bytes:
+    """The start of an answer, at most ``_MAX_ANSWER`` bytes of it; empty if it can't be had."""
+    if not encoding or encoding.strip().lower() == "identity":
+        return body
+    try:
+        return zlib.decompressobj(wbits=47).decompress(body, _MAX_ANSWER)
+    except zlib.error:
+        return b""
+
+
 def _rejected(body: bytes) -> int:
     """``partial_success.rejected_spans`` of an ``ExportTraceServiceResponse``; the answer to
     metrics has the same layout, with data points in its place."""
@@ -195,9 +256,13 @@ def _grpc_delay(metadata: Any) -> float | None:
     """``google.rpc.RetryInfo`` of the status details, where a receiver sends it."""
     for key, value in metadata or ():
         if key == "google.rpc.retryinfo-bin":
+            from google.protobuf.message import DecodeError
             from google.rpc.error_details_pb2 import RetryInfo
 
-            delay = RetryInfo.FromString(value).retry_delay
+            try:
+                delay = RetryInfo.FromString(value).retry_delay
+            except DecodeError:
+                return None
             return float(delay.seconds + delay.nanos / 1e9)
     return None
 

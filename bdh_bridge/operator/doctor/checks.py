@@ -92,6 +92,12 @@ def examine(subject: Subject, progress: Callable[[str], None] | None = None) -> 
             progress(name)
         try:
             yield from group(subject)
+        except OSError as error:
+            yield failed(
+                name,
+                f"{error.filename} can't be examined ({error.strerror})",
+                "mend it, or run as its owner",
+            )
         except Exception as error:
             yield failed(name, f"this check broke off ({type(error).__name__}: {error})")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bdh_bridge.gates.blacklist import Blacklist, resolve_blacklist
 from bdh_bridge.operator.doctor.checks import Check, Subject, failed, ok, warning
+from bdh_bridge.operator.install import env_file
 from bdh_bridge.operator.plain import count
 from bdh_bridge.settings import Settings, variable
 
@@ -51,9 +52,21 @@ def _unknown(environment: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _env_file(path: Path) -> Iterator[Check]:
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
+        found = path.stat()
     except OSError:
         return
+    mode = stat.S_IMODE(found.st_mode)
+    if not stat.S_ISREG(found.st_mode):
+        yield failed(
+            "settings", f"{path} is not a file: only the environment is used", "move it away"
+        )
+        return
+    for line in env_file.unreadable_lines(path):
+        yield failed(
+            "settings",
+            f"{path}: line {line} is no NAME=value and counts for nothing",
+            "mend it: a quote may be missing at its end",
+        )
     if mode & 0o077:
         yield warning(
             "settings",

@@ -122,6 +122,8 @@ def _load(text: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
         raise ConfigEditError(f"it is no valid YAML{where}") from error
+    except (ValueError, TypeError, RecursionError) as error:  # a 45th of March, a tower of lists
+        raise ConfigEditError(f"the YAML parser gives up: {type(error).__name__}") from error
     if document is not None and not isinstance(document, dict):
         raise ConfigEditError("it holds no mapping of settings")
     return document

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 START = "# >>> bdh-hermes-bridge (by bdh-bridge install; bdh-bridge uninstall removes it)"
 STOP = "# <<< bdh-hermes-bridge"
@@ -27,6 +28,17 @@ def block(text: str) -> dict[str, str]:
     """The variables of the block; empty where there is none."""
     match = _BLOCK.search(text)
     return values(match.group("body")) if match else {}
+
+
+def unreadable_lines(path: Path) -> list[int]:
+    """Numbers of the lines that Hermes can't make out, and leaves out; none if there is no text."""
+    from dotenv.parser import parse_stream
+
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError):
+        return []
+    return [one.original.line for one in parse_stream(io.StringIO(text)) if one.error]
 
 
 def with_block(text: str, variables: Mapping[str, str]) -> str:

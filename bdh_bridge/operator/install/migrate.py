@@ -19,7 +19,7 @@ from bdh_bridge.operator.install.plan import (
     Plan,
     example_blacklist,
 )
-from bdh_bridge.operator.install.record import Record, read_file
+from bdh_bridge.operator.install.record import Record, private_directory, read_file
 from bdh_bridge.operator.install.steps import FileStep, MoveStep
 from bdh_bridge.settings import Loaded
 
@@ -108,10 +108,9 @@ class InboxStep:
 
     def apply(self, record: Record) -> None:
         """Raises: OSError, sqlite3.Error, StoreError. A failure leaves the old inbox in place."""
-        from bdh_otel.database import make_private_directory
         from hermes_borgee.legacy import settle, take_over
 
-        make_private_directory(self.target.parent)
+        private_directory(self.target.parent)
         settle(self.inbox)
         fresh = self.inbox.with_name(f"{self.inbox.name}.new")
         fresh.unlink(missing_ok=True)

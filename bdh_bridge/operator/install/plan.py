@@ -37,7 +37,7 @@ def enable_step(home: Path, name: str = NAME) -> FileStep | None:
         raise InstallError(
             f"{path} is managed by the system: add {name} to plugins.enabled where it is made"
         )
-    before = read_file(path)
+    before = _read(path)
     try:
         text = (before or b"").decode("utf-8")
         after = config_file.enable(text, name)
@@ -61,7 +61,7 @@ def settings_step(home: Path, variables: Mapping[str, str]) -> FileStep | None:
     """``.env`` with a block of ``variables`` added to what the block holds; None if nothing
     changes. Raises: InstallError for values that are not usable."""
     path = home / ".env"
-    before = read_file(path)
+    before = _read(path)
     try:
         text = (before or b"").decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -71,7 +71,10 @@ def settings_step(home: Path, variables: Mapping[str, str]) -> FileStep | None:
     if not wanted:
         return None
     check_values(wanted)
-    after = env_file.with_block(text, {**ours, **wanted})
+    try:
+        after = env_file.with_block(text, {**ours, **wanted})
+    except ValueError as error:
+        raise InstallError(f"{', '.join(wanted)}: {error}") from error
     if any(env_file.values(after).get(name) != value for name, value in wanted.items()):
         raise InstallError(f"{path} can't hold one of these values; set it by hand")
     return FileStep(
@@ -81,6 +84,16 @@ def settings_step(home: Path, variables: Mapping[str, str]) -> FileStep | None:
         0o600,
         f"{path} (owner-only): {', '.join(shown(*pair) for pair in wanted.items())}",
     )
+
+
+def _read(path: Path) -> bytes | None:
+    """None for a file that isn't there. Raises: InstallError."""
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise InstallError(
+            f"{path} can't be read ({error.strerror}); mend that and run it again"
+        ) from error
 
 
 def blacklist_step(loaded: Loaded) -> FileStep | None:

@@ -5,21 +5,54 @@ In ``$HERMES_HOME/bdh-bridge/install/``: ``record.json`` and the files as they w
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import stat
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bdh_otel.database import make_private_directory
 
+#: Seconds to wait for another installation into the same home.
+PATIENCE = 30.0
+
 
 class RecordError(Exception):
-    """The record can't be read. ``str()`` is a sentence."""
+    """The record can't be read or is in use. ``str()`` is a sentence."""
+
+
+@contextlib.contextmanager
+def alone(home: Path) -> Iterator[None]:
+    """Keep other installations out of ``home`` from the plan to the last change.
+
+    Raises: RecordError after ``PATIENCE`` seconds, OSError for a home that can't be opened.
+    """
+    handle = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise RecordError(
+                        f"another installation works on {home}; try again when it has ended"
+                    ) from None
+                time.sleep(0.05)
+            except OSError:
+                break  # no locks on this file system
+        yield
+    finally:
+        os.close(handle)
 
 
 @dataclass
@@ -36,7 +69,8 @@ class ChangedFile:
 
 @dataclass
 class Record:
-    """Keys of ``files`` are paths; ``moves`` are pairs of paths, from and to."""
+    """Keys of ``files`` are paths as :meth:`name_of` gives them; ``moves`` are pairs of such, from
+    and to."""
 
     directory: Path
     files: dict[str, ChangedFile] = field(default_factory=dict)
@@ -59,7 +93,10 @@ class Record:
         except FileNotFoundError:
             return cls(directory)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RecordError(f"{path} can't be read ({type(error).__name__})") from error
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise RecordError(
+                f"{path} can't be read ({reason}); mend that, or move {directory} away"
+            ) from error
 
     @property
     def empty(self) -> bool:
@@ -74,9 +111,18 @@ class Record:
         }
         write_file(self.directory / "record.json", json.dumps(values, indent=2).encode(), 0o600)
 
+    @property
+    def home(self) -> Path:
+        return self.directory.parents[1]
+
+    def name_of(self, path: Path) -> str:
+        """Relative to the home, so that a home that was moved or copied undoes its own files and
+        never those at the old place."""
+        return str(path.relative_to(self.home) if path.is_relative_to(self.home) else path)
+
     def note_file(self, path: Path, before: bytes | None, after: bytes | None) -> None:
         """Keep the file as it was before the first change; to be called before the change."""
-        known = self.files.get(str(path))
+        known = self.files.get(self.name_of(path))
         if known is not None:
             if digest(before) != known.after:
                 known.edited = True
@@ -88,11 +134,13 @@ class Record:
             self._prepare()
             backup = f"{len(self.files)}-{path.name.lstrip('.')}"
             write_file(self.directory / backup, before, 0o600)
-        self.files[str(path)] = ChangedFile(digest(before), mode_of(path), digest(after), backup)
+        self.files[self.name_of(path)] = ChangedFile(
+            digest(before), mode_of(path), digest(after), backup
+        )
         self.save()
 
     def note_move(self, source: Path, target: Path) -> None:
-        self.moves.append((str(source), str(target)))
+        self.moves.append((self.name_of(source), self.name_of(target)))
         self.save()
 
     def backup_of(self, changed: ChangedFile) -> bytes | None:
@@ -102,15 +150,16 @@ class Record:
         """Forget everything, backups included."""
         shutil.rmtree(self.directory, ignore_errors=True)
         for folder in reversed(self.made):
-            if Path(folder).is_dir() and not any(Path(folder).iterdir()):
-                Path(folder).rmdir()
+            place = self.home / folder
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
 
     def _prepare(self) -> None:
         parent = self.directory.parent
         if not parent.is_dir():
-            self.made.append(str(parent))
-        make_private_directory(parent)
-        make_private_directory(self.directory)
+            self.made.append(self.name_of(parent))
+        private_directory(parent)
+        private_directory(self.directory)
 
 
 def digest(content: bytes | None) -> str | None:
@@ -131,12 +180,29 @@ def mode_of(path: Path) -> int | None:
         return None
 
 
+def private_directory(directory: Path) -> None:
+    """Owner-only, where it is missing; what root makes in somebody's home is theirs."""
+    if not directory.is_dir():
+        make_private_directory(directory)
+        _give(directory, directory.parent)
+
+
+def _give(made: int | Path, like: Path) -> None:
+    """``sudo bdh-bridge install`` must not take the files from the one who runs Hermes."""
+    if os.geteuid() != 0:
+        return
+    owner = (like if like.exists() else like.parent).stat()
+    with contextlib.suppress(OSError):  # a file system that knows no owners
+        os.chown(made, owner.st_uid, owner.st_gid)
+
+
 def write_file(path: Path, content: bytes, mode: int) -> None:
     """Replace the file in one step; a symbolic link is followed, not replaced."""
     target = path.resolve()
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            _give(file.fileno(), target)
             os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bdh_bridge.operator.install.record import Record, read_file, write_file
-from bdh_otel.database import make_private_directory
+from bdh_bridge.operator.install.record import (
+    Record,
+    private_directory,
+    read_file,
+    write_file,
+)
 
 
 class Step(Protocol):
@@ -33,7 +37,7 @@ class FileStep:
             raise OSError(f"{self.path} was changed meanwhile; run it again")
         record.note_file(self.path, self.before, self.after)
         if self.path.parent == record.directory.parent:
-            make_private_directory(self.path.parent)
+            private_directory(self.path.parent)
         write_file(self.path, self.after, self.mode)
 
 
@@ -48,5 +52,5 @@ class MoveStep:
     def apply(self, record: Record) -> None:
         """Raises: OSError."""
         record.note_move(self.source, self.target)
-        make_private_directory(self.target.parent)
+        private_directory(self.target.parent)
         self.source.rename(self.target)

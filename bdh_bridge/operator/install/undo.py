@@ -20,9 +20,9 @@ from bdh_bridge.operator.install.record import (
 def undo(record: Record, *, dry_run: bool = False) -> Iterator[str]:
     """Undo everything; a sentence for each thing done or left. Raises: OSError."""
     for name, changed in reversed(list(record.files.items())):
-        yield from _undo_file(record, Path(name), changed, dry_run)
+        yield from _undo_file(record, record.home / name, changed, dry_run)
     for source, target in reversed(record.moves):
-        yield from _undo_move(Path(source), Path(target), dry_run)
+        yield from _undo_move(record.home / source, record.home / target, dry_run)
     if not dry_run:
         record.remove()
 
