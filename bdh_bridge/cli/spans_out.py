@@ -77,10 +77,11 @@ def _push(args: argparse.Namespace) -> int:
         metrics.close()
     if exporter.enabled:
         shown = ", ".join(endpoint.shown for endpoint in exporter.endpoints)
-        where = "" if result.waiting else f" to {shown}"
+        where = "" if result.waiting or result.retry_at else f" to {shown}"
         print(f"{sent:,} spans sent{where}" + (f", {failed:,} refused" if failed else ""))
     if result.waiting:
         _say(f"{result.waiting:,} spans wait; they are sent when the endpoint accepts them.")
+    if result.waiting or result.retry_at is not None:
         return 1
     return 0
 

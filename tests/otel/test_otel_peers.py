@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sqlite3
 import threading
 import time
 import zlib
@@ -134,3 +135,20 @@ def test_a_push_does_not_throw_everything_at_a_backend_that_refuses_it(
     assert "20 refused" in capsys.readouterr().out
     with contextlib.closing(SpanStore(store_path)) as store:
         assert store.connection.execute("SELECT seq FROM cursors").fetchone()[0] == 20
+
+
+def test_a_push_from_a_store_that_can_not_be_read_is_no_success(
+    peer: Peer,
+    tracer: Tracer,
+    store_path: Path,
+    conversation: Conversation,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    conversation()
+    tracer.shutdown()
+    with contextlib.closing(sqlite3.connect(store_path)) as connection:
+        connection.execute("PRAGMA user_version=99")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{peer.url}/v1/traces")
+    assert main(["--home", str(store_path.parents[1]), "spans", "push"]) == 1
+    assert capsys.readouterr().out == "0 spans sent\n"
