@@ -16,7 +16,7 @@ import pytest
 
 from bdh_bridge.paths import BridgePaths
 from tests.tui import scenes
-from tests.tui.conftest import PATIENCE
+from tests.tui.conftest import PATIENCE, Drive
 
 COMMAND = [sys.executable, "-P", "-m", "bdh_tui"]
 
@@ -96,6 +96,34 @@ def test_plain_text_tells_turns_in_sentences_and_follows(home: Path) -> None:
             if "Why did we choose SQLite" in line:
                 break
         assert "3 notes" in line
+
+
+def test_plain_text_tells_why_no_spans_come(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--plain", "--source", "jaeger=http://127.0.0.1:9"], text=True,
+        env={**environment(tmp_path), "PYTHONIOENCODING": "ascii", "BDH_WORKER": "maybe"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            told = next(line for line in process.stdout if line.startswith("Source: "))
+            assert "127.0.0.1:9: ConnectError" in told
+            process.terminate()
+            rest = process.stdout.read()
+            assert "Graph" not in rest, "the graph of this machine is none of theirs"
+            assert process.stderr.read().startswith("warning: BDH_WORKER: 'maybe'")
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+
+
+async def test_a_home_that_there_is_not_is_named(tmp_path: Path, drive: Drive) -> None:
+    home = tmp_path / "typo"
+    async with drive(home, size=(200, 30), screen="decisions") as ui:
+        await ui.sees("there is no Hermes home at", "no spans yet")
+        home.mkdir()
+        await ui.until(lambda: "no Hermes home" not in ui.screen, "the home is there")
 
 
 TMUX = shutil.which("tmux")

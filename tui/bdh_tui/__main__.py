@@ -27,10 +27,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.serve is not None:
             return _serve(given, arguments)
-        if not arguments.plain and arguments.screenshot is None:
-            _needs_a_terminal()
         loaded = load(arguments.home, profile=arguments.profile)
         source = choose(arguments.source, loaded.paths)
+        if not arguments.plain and arguments.screenshot is None and not _has_terminal():
+            source.stop()
+            raise SourceError("this is no terminal; --plain tells the turns as lines of text")
         source.start()
     except (ValueError, SourceError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -139,10 +140,9 @@ def _size(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _needs_a_terminal() -> None:
+def _has_terminal() -> bool:
     """Textual draws on stderr and reads from stdin; in a browser, its server stands for both."""
-    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise SourceError("this is no terminal; --plain tells the turns as lines of text")
+    return "TEXTUAL_DRIVER" in os.environ or (sys.stdin.isatty() and sys.stderr.isatty())
 
 
 def _serve(given: list[str], arguments: argparse.Namespace) -> int:

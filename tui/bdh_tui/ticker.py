@@ -101,7 +101,9 @@ class _News:
             return
         if message.part != "graph":
             self._states.setdefault("Source", "ready")
-            self._change("Source", plain(source.trouble, 300) or "ready")
+            # Not with every try anew.
+            trouble = source.trouble.partition("; tried again")[0]
+            self._change("Source", plain(trouble, 300) or "ready")
             if source.unreadable:
                 self._change("Not understood", count(source.unreadable, "span"))
         if source.read_only:

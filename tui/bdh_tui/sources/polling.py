@@ -171,4 +171,12 @@ class TempoSource(PollingSource):
 
 
 def _said(error: Exception) -> str:
+    import httpx
+
+    if isinstance(error, httpx.HTTPStatusError):
+        to = error.response.headers.get("Location", "")
+        told = f"HTTP {error.response.status_code}"
+        return f"{told}, it sends to {to}"[:200] if to else told
+    if type(error) is ValueError:
+        return str(error)[:200]
     return f"{type(error).__name__}: {error}".partition("\n")[0][:200]
