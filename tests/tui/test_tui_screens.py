@@ -180,6 +180,27 @@ async def test_a_write_is_discarded_after_a_yes_and_its_trace_tells(
         assert told[0].attributes[attr.DELIVERY_STATE] == "discarded"
 
 
+@pytest.mark.parametrize("key", ["x", "r"])
+async def test_a_write_that_another_process_settled_meanwhile_stays_as_it_is(
+    home: Path, drive: Drive, key: str
+) -> None:
+    async with drive(home) as ui:
+        await ui.press("7")
+        await select(ui, "failed")
+        await ui.press(key)
+        paths = BridgePaths(home)
+        outbox = Outbox(paths.outbox, spool=paths.outbox_spool)
+        review = Review(outbox)
+        writes = [w for w in review.select(Selection()) if w.vault_id == "failed"]
+        (review.requeue if key == "x" else review.discard)(writes)
+        outbox.close()
+        settled = State.PENDING if key == "x" else State.DISCARDED
+        assert states(home)["failed"] is settled
+        await ui.press("y")
+        await ui.sees("has changed meanwhile")
+        assert states(home)["failed"] is settled
+
+
 async def test_the_payload_is_shown_and_the_turn_opened(home: Path, drive: Drive) -> None:
     async with drive(home) as ui:
         await ui.press("7")
