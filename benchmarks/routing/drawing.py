@@ -48,8 +48,10 @@ def draw(found: dict[str, Any]) -> str:
                 [(b["predicted"], b["observed"]) for b in found["calibration"][flag]["bins"]],
                 colour,
                 flag,
+                lower=lower,
             )
-            for flag, colour in (("read", BLUE), ("store", ORANGE))
+            # Both end in the same corner.
+            for flag, colour, lower in (("read", BLUE, -4), ("store", ORANGE, 10))
         ),
     ]
     whole = WIDTH + LEFT + 60
@@ -83,7 +85,12 @@ def _axes(
 
 
 def _line(
-    points: Sequence[tuple[float, float]], colour: str, name: str, *, dashed: bool = False
+    points: Sequence[tuple[float, float]],
+    colour: str,
+    name: str,
+    *,
+    dashed: bool = False,
+    lower: float = 0,
 ) -> str:
     def place(point: tuple[float, float]) -> str:
         return f"{point[0] * WIDTH:.1f},{HEIGHT * (1 - point[1]):.1f}"
@@ -100,7 +107,6 @@ def _line(
         )
     )
     at_x, at_y = place(points[-1]).split(",")
-    label = (
-        f'<text x="{float(at_x) + 8:.1f}" y="{float(at_y) + 4:.1f}" fill="{colour}">{name}</text>'
-    )
+    at = f'x="{float(at_x) + 8:.1f}" y="{float(at_y) + 4 + lower:.1f}"'
+    label = f'<text {at} fill="{colour}">{name}</text>'
     return line + dots + label
