@@ -103,8 +103,9 @@ class SpanWriter:
             return False
         try:
             done = True
-            # What others queue meanwhile is theirs to wait for.
-            for _ in range(QUEUE_LIMIT // BATCH + 1):
+            # What others queue meanwhile is theirs to wait for. A batch that could not be stored
+            # went back, so there may be more than the limit.
+            for _ in range(len(self._queue) // BATCH + 1):
                 if not (self._queue or self._dropped):
                     break
                 done = self._commit(max(0.0, deadline - time.monotonic()))

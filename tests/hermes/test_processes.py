@@ -178,7 +178,7 @@ def test_a_missing_dependency_is_one_line_and_hermes_goes_on(host: Host, tmp_pat
     host.environ["PYTHONPATH"] = str(site)
     finished = host.run("-z", "grazie")
     assert "Prego" in finished.stdout
-    lines = [line for line in host.log().splitlines() if "not loaded: regex missing" in line]
+    lines = [line for line in host.log().splitlines() if "not loaded, missing: regex" in line]
     assert lines
     assert install_command(sys.executable, "'regex'") in lines[0]
     assert not host.paths.spans.exists()

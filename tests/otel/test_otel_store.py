@@ -356,6 +356,18 @@ def test_a_store_of_the_first_schema_is_migrated_with_its_spans(
     assert len(reader.find_traces("b")) >= 1
 
 
+def test_a_flush_stores_also_what_a_failed_batch_put_back_over_the_limit(
+    tracer: Tracer, reader: SpanReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracer._writer, "_start_thread", lambda: None)  # nobody else stores them
+    for _ in range(writer.QUEUE_LIMIT):
+        tracer.start_span(names.ROUTE).end()
+    tracer._writer._queue.extendleft([tracer._writer._queue[0]] * writer.BATCH)
+    assert tracer.flush(30)
+    assert tracer._writer.waiting == 0
+    assert reader.status().spans == writer.QUEUE_LIMIT
+
+
 def test_a_full_disk_costs_spans_and_no_time_and_the_loss_is_on_record(
     tracer: Tracer, reader: SpanReader, caplog: pytest.LogCaptureFixture
 ) -> None:
