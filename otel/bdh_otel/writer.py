@@ -104,8 +104,9 @@ class SpanWriter:
         try:
             done = True
             # What others queue meanwhile is theirs to wait for. A batch that could not be stored
-            # went back, so there may be more than the limit.
-            for _ in range(len(self._queue) // BATCH + 1):
+            # went back, so there may be more than the limit; one with a span that SQLite refuses
+            # takes two rounds.
+            for _ in range(2 * (len(self._queue) // BATCH + 1)):
                 if not (self._queue or self._dropped):
                     break
                 done = self._commit(max(0.0, deadline - time.monotonic()))

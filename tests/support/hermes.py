@@ -84,13 +84,14 @@ class Host:
 
     def spans(self) -> list[StoredSpan]:
         """All spans in the store, in the order of their storing."""
-        if not self.paths.spans.exists():
-            return []
         with contextlib.closing(SpanReader(self.paths.spans)) as reader:
-            return reader.after(0, limit=100_000)
+            try:
+                return reader.after(0, limit=100_000)
+            except FileNotFoundError:  # not there, or still being made
+                return []
 
     def wait_for(
-        self, wanted: Callable[[list[StoredSpan]], Any], seconds: float = 30
+        self, wanted: Callable[[list[StoredSpan]], Any], seconds: float = 60
     ) -> list[StoredSpan]:
         """The spans, once they are as ``wanted``."""
         deadline = time.monotonic() + seconds
