@@ -22,6 +22,7 @@ from typing import Literal
 from bdh_bridge.outbox.handle import Handle
 from bdh_bridge.routing.text import clip_middle
 from bdh_otel.database import CorruptFile, Schema, transaction
+from bdh_otel.state_table import storable
 
 log = logging.getLogger(__name__)
 
@@ -119,8 +120,8 @@ class Transcripts:
         if not session_id:
             return False
         texts = (
-            clip_middle(_valid(turn.message), MESSAGE_CHARS),
-            clip_middle(_valid(turn.answer), ANSWER_CHARS),
+            clip_middle(storable(turn.message), MESSAGE_CHARS),
+            clip_middle(storable(turn.answer), ANSWER_CHARS),
             turn.traceparent,
         )
 
@@ -279,8 +280,3 @@ def _keep_bounds(connection: sqlite3.Connection, session_id: str) -> None:
                ORDER BY last_at DESC LIMIT -1 OFFSET ?)""",
         (MAX_SESSIONS,),
     )
-
-
-def _valid(text: str) -> str:
-    """Lone surrogates can be neither stored nor sent."""
-    return text.encode("utf-8", "replace").decode()

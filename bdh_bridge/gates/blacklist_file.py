@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from bdh_otel.files import replacing
 
 #: Bytes of the file that are used; what is behind them is named in a warning.
 MAX_BYTES = 1_048_576
@@ -160,15 +161,6 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _replace(target: Path, data: bytes) -> Fingerprint:
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    with replacing(target) as file:
+        file.write(data)
     return _fingerprint(target.stat())

